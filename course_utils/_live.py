@@ -1,0 +1,193 @@
+"""What surrounds the loop of `train.fit`: the threads it may use, the Stop button, the display.
+
+The display is a bar, the time left, the latest losses and a growing loss curve. In a notebook the text and the picture
+are two displays, updated in place; elsewhere a plain line is printed now and then. The picture costs far more than the
+text, so it is drawn again only while all drawing so far has taken less than `SHARE` of the time. plots.py draws, and
+is imported when the first picture is due.
+"""
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+TEXT_EVERY = 0.25  # seconds between two updates of the text
+LINE_EVERY = 10.0  # seconds between two printed lines outside a notebook
+SHARE = 0.03  # of the training time, the most that pictures may take
+
+
+def threads(proc="/proc/self/cgroup", root="/sys/fs/cgroup"):
+    """How many CPU threads this process may really use: a container grants fewer than the host has.
+
+    The least of the process's affinity, the CPU quota of its cgroup and those around it (versions 1 and 2), and the
+    environment variable CPU_LIMIT, which Binder sets; never below 1.
+    """
+    granted = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    try:
+        lines = Path(proc).read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers in ("", "cpu", "cpu,cpuacct", "cpuacct,cpu"):
+            top = Path(root) / controllers
+            folder = top / path.lstrip("/")
+            granted += [
+                quota for place in (folder, *folder.parents) if place.is_relative_to(top) for quota in _quota(place)
+            ]
+    try:
+        granted.append(float(os.environ.get("CPU_LIMIT", "inf")))
+    except ValueError:  # a limit that is no number is no limit
+        pass
+    return max(1, int(min(limit for limit in granted if limit > 0)))
+
+
+def _quota(folder):
+    """CPUs granted by one cgroup folder: a list of one number, or of none where it sets no limit."""
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{n}_us").read_text(encoding="utf-8") for n in ("quota", "period"))
+        return [int(quota) / int(period)]
+    except (OSError, ValueError):  # no such file, or "max": no limit
+        return []
+
+
+class Stop:
+    """Makes an interrupt a request that the loop answers between two steps: no update or file is left half done.
+
+    A second interrupt breaks off at once where `may_break` says so, and nowhere else.
+    """
+
+    def __enter__(self):
+        self.asked = self.breakable = False
+        try:
+            self.before = signal.signal(signal.SIGINT, self.ask)
+        except ValueError:  # not the main thread, which alone gets signals
+            self.before = None
+        return self
+
+    def __exit__(self, *_):
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
+
+    def ask(self, *_):
+        if self.asked and self.breakable:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    @contextmanager
+    def may_break(self):
+        self.breakable = True
+        try:
+            yield
+        finally:
+            self.breakable = False
+
+
+def in_notebook():
+    """True in a Jupyter kernel (also Colab's and VS Code's), where a display can be updated in place."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(ipython.get_ipython() if ipython else None, "kernel")
+
+
+def bar(step, steps, width=30):
+    """A text bar.
+
+    >>> bar(3, 4, width=8)
+    '[######..]'
+    """
+    full = width * step // steps
+    return "[" + "#" * full + "." * (width - full) + "]"
+
+
+def duration(seconds):
+    """Seconds in words.
+
+    >>> duration(7.4), duration(200)
+    ('7 s', '3 min 20 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def losses(history):
+    """The losses of the last evaluation, in words; an empty text before the first."""
+    if not history.step:
+        return ""
+    held_out = f", held-out {history.val_loss[-1]:.3f}" if history.val_loss else ""
+    return f"training loss {history.train_loss[-1]:.3f}{held_out} nats"
+
+
+def alt_text(history, steps, floors):
+    """The loss curve in one sentence, for a reader who cannot see it."""
+    curves = {"training": history.train_loss, "held-out": history.val_loss}
+    curves = "; ".join(
+        f"{name} loss from {loss[0]:.2f} to {loss[-1]:.2f} nats" for name, loss in curves.items() if loss
+    )
+    lines = ", ".join(f"{name} {nats:.2f}" for name, nats in (floors or {}).items())
+    floors = f" Floors: {lines}." if lines else ""
+    return f"Loss curve, steps {history.step[0]} to {history.step[-1]} of {steps}: {curves}.{floors}"
+
+
+class Live:
+    """The display of one run. `update` may be called at each step: it returns at once when nothing is due."""
+
+    def __init__(self, history, step, steps, floors):
+        self.history, self.steps, self.floors = history, steps, floors
+        self.first_step, self.started = step, perf_counter()
+        self.spent = 0.0  # seconds spent on pictures
+        self.pictured = None  # the last evaluation in the picture
+        self.notebook = in_notebook()
+        self.last = self.started if not self.notebook else float("-inf")
+        self.text = self.picture = None  # handles of the two displays
+
+    def update(self, step):
+        """Show step `step` if it is time to."""
+        now = perf_counter()
+        if now - self.last < (TEXT_EVERY if self.notebook else LINE_EVERY):
+            return
+        self.last = now
+        left = (self.steps - step) * (now - self.started) / max(1, step - self.first_step)
+        self._say(step, f"about {duration(left)} left")
+        if self.notebook and (self.spent == 0 or self.spent < SHARE * (now - self.started)):
+            self._draw()
+
+    def finish(self, step):
+        """The last state: the bar as far as it came, and the whole curve."""
+        if self.notebook:
+            self._say(step, f"{duration(self.history.seconds)} of training")
+            self._draw()
+
+    def _say(self, step, time):
+        now = losses(self.history)
+        line = f"{bar(step, self.steps)} step {step} of {self.steps}, {time}" + (f"; {now}" if now else "")
+        if self.notebook:
+            self.text = _put(self.text, {"text/plain": line}, raw=True)
+        else:
+            print(line)
+
+    def _draw(self):
+        if not self.history.step or self.history.step[-1] == self.pictured:
+            return
+        from course_utils import plots
+
+        started = perf_counter()
+        history = self.history
+        ax = plots.loss_curve(history.step, history.train_loss, history.val_loss or None, self.floors)
+        ax.set_xlim(0, self.steps)  # the curve grows to the right, and the picture keeps its size
+        self.picture = _put(self.picture, plots.picture(ax.figure, alt=alt_text(history, self.steps, self.floors)))
+        self.pictured = history.step[-1]
+        self.spent += perf_counter() - started
+
+
+def _put(handle, content, **options):
+    """Display `content`, or put it where `handle` displayed its last; returns the handle."""
+    from IPython.display import display
+
+    if handle is None:
+        return display(content, display_id=True, **options)
+    handle.update(content, **options)
+    return handle

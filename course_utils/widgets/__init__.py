@@ -1,0 +1,9 @@
+"""Views for playing: sliders and arrows that drive the function on the page.
+
+`explore` binds controls to any function and shows what it returns. Every view also carries the
+picture of its first state, so that a page without a running kernel shows that and not nothing.
+"""
+
+from course_utils.widgets.explorer import explore
+
+__all__ = ["explore"]

@@ -1,0 +1,146 @@
+"""`explore` and what every view leaves behind."""
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from course_utils import plots
+from course_utils.widgets import explore
+from course_utils.widgets.explorer import move_all_controls
+from course_utils.widgets.still import StillMixin
+
+
+def double(x=1.0):
+    return 2 * x
+
+
+def result(view):
+    return view._result.value
+
+
+def test_a_moved_slider_calls_the_function_once():
+    calls = []
+
+    def record(x=1):
+        calls.append(x)
+        return x
+
+    for _ in range(3):  # running the cell again leaves no second handler on the new view
+        view = explore(record, x=(0, 9))
+    calls.clear()
+    view.controls["x"].value = 7
+    assert calls == [7]
+    assert ">7<" in result(view)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "value"),
+    [
+        ((0, 9), ipywidgets.IntSlider, 0),
+        ((0.0, 1.0), ipywidgets.FloatSlider, 0.0),
+        ((0, 1, 0.25), ipywidgets.FloatSlider, 0),
+        (["b", "a"], ipywidgets.Dropdown, "b"),
+        (True, ipywidgets.Checkbox, True),
+        ("text", ipywidgets.Text, "text"),
+        (ipywidgets.IntText(3), ipywidgets.IntText, 3),
+    ],
+)
+def test_controls(spec, kind, value):
+    view = explore(lambda x: str(x), x=spec)
+    assert type(view.controls["x"]) is kind
+    assert view.controls["x"].value == value
+
+
+def test_the_default_of_the_function_is_the_start():
+    assert explore(double, x=(0.0, 5.0)).controls["x"].value == 1.0
+
+
+@pytest.mark.parametrize("spec", [(3, 1), (0, 1, 0), [], None, (1, 2, 3, 4), ("a", "b")])
+def test_a_wrong_control_is_explained(spec):
+    with pytest.raises(ValueError, match="'x'"):
+        explore(lambda x: x, x=spec)
+
+
+def test_a_control_without_an_argument_is_explained():
+    with pytest.raises(ValueError, match="no argument of that name. It has x"):
+        explore(double, y=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        ("<script>alert(1)</script>", "&lt;script&gt;"),
+        (0.123456, "0.1235"),
+        ({"broke": 0.6, "ran": 0.4}, 'alt="Bars of what give returned: broke 0.60, ran 0.40."'),
+        ([1, 2], "0 1.00, 1 2.00"),
+        (np.eye(2), 'alt="Heat map of the (2, 2) array'),
+    ],
+)
+def test_what_is_returned_decides_what_is_shown(returned, shown):
+    def give(x=0):
+        return returned
+
+    assert shown in result(explore(give, x=(0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: None, "end it with"),
+        (lambda: np.array([np.nan, 1]), "not a number"),
+        (lambda: np.zeros((2, 2, 2)), "shape (2, 2, 2)"),
+        (lambda: object(), "no view shows"),
+    ],
+)
+def test_an_error_is_told_in_the_view_and_the_next_value_recovers(bad, words):
+    def sometimes(x=0):
+        return bad() if x == 1 else "fine"
+
+    view = explore(sometimes, x=(0, 2))
+    view.controls["x"].value = 1
+    assert words in result(view) and 'role="alert"' in result(view) and "x=1" in result(view)
+    view.controls["x"].value = 2
+    assert result(view).endswith(">fine</pre>")
+
+
+def test_no_figure_is_left_open():
+    def draw(x=0):
+        figure, ax = plt.subplots()
+        ax.plot([x, 1])
+        if x == 5:
+            raise ValueError("after the figure was made")
+        return plots.picture(figure, alt=f"A line from {x} to one, drawn anew")
+
+    view = explore(draw, x=(0, 40))
+    for x in range(41):
+        view.controls["x"].value = x
+    assert plt.get_fignums() == []
+
+
+def test_the_bundle_holds_picture_words_and_live_view(capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr("course_utils.widgets.still.display", lambda data, raw: shown.append(data))
+    view = explore(lambda x=0: {"a": 0.5}, x=(0, 1))
+    view.controls["x"].value = 1
+    view._ipython_display_()
+    (bundle,) = shown
+    assert bundle["text/plain"] == "explore(<lambda>: x=0)"  # the first state, also after moves
+    assert 'alt="Bars' in bundle["text/html"] and "x=0" in bundle["text/html"]
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+
+
+def test_a_view_without_a_picture_is_refused():
+    with pytest.raises(TypeError, match="picture of its first state"):
+        StillMixin().still_html()
+
+
+def test_moving_all_controls_finds_a_callback_that_a_later_cell_broke():
+    ipywidgets.Widget.close_all()
+    table = {0: "a", 1: "b"}
+    explore(lambda x=0: table[x], x=(0, 1))
+    move_all_controls()
+    table.clear()
+    with pytest.raises(RuntimeError, match="KeyError"):
+        move_all_controls()

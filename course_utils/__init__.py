@@ -20,6 +20,7 @@ _MODULES = (
     "generate",
     "introspect",
     "plots",
+    "drawings",
     "widgets",
     "checks",
 )

@@ -2,8 +2,8 @@
 
 The display is a bar, the time left, the latest losses and a growing loss curve. In a notebook the text and the picture
 are two displays, updated in place; elsewhere a plain line is printed now and then. The picture costs far more than the
-text, so it is drawn again only while all drawing so far has taken less than `SHARE` of the time. plots.py draws, and
-is imported when the first picture is due.
+text, so while the model trains it is coarse, and drawn again only if all display then stays within `SHARE` of the time.
+plots.py draws, and is imported when the first picture is due.
 """
 
 import os
@@ -15,7 +15,8 @@ from time import perf_counter
 
 TEXT_EVERY = 0.25  # seconds between two updates of the text
 LINE_EVERY = 10.0  # seconds between two printed lines outside a notebook
-SHARE = 0.03  # of the training time, the most that pictures may take
+SHARE = 0.04  # of the training time: the most that the display may take
+COARSE, FINE = 80, 130  # dots per inch of a picture while training, and of the last
 
 
 def threads(proc="/proc/self/cgroup", root="/sys/fs/cgroup"):
@@ -138,10 +139,10 @@ class Live:
     def __init__(self, history, step, steps, floors):
         self.history, self.steps, self.floors = history, steps, floors
         self.first_step, self.started = step, perf_counter()
-        self.spent = 0.0  # seconds spent on pictures
-        self.pictured = None  # the last evaluation in the picture
+        self.spent = self.cost = 0.0  # seconds: for all display so far, for the last picture
+        self.drawn = None  # the last evaluation in the picture
         self.notebook = in_notebook()
-        self.last = self.started if not self.notebook else float("-inf")
+        self.last = -1.0 if self.notebook else self.started  # when the text was last shown
         self.text = self.picture = None  # handles of the two displays
 
     def update(self, step):
@@ -150,16 +151,19 @@ class Live:
         if now - self.last < (TEXT_EVERY if self.notebook else LINE_EVERY):
             return
         self.last = now
-        left = (self.steps - step) * (now - self.started) / max(1, step - self.first_step)
-        self._say(step, f"about {duration(left)} left")
-        if self.notebook and (self.spent == 0 or self.spent < SHARE * (now - self.started)):
-            self._draw()
+        elapsed = now - self.started
+        self._say(step, f"about {duration((self.steps - step) * elapsed / (step - self.first_step))} left")
+        evaluated = self.history.step and self.history.step[-1] != self.drawn
+        if self.notebook and evaluated and self.spent + self.cost <= SHARE * elapsed:
+            self._draw(COARSE)
+        self.spent += perf_counter() - now
 
     def finish(self, step):
         """The last state: the bar as far as it came, and the whole curve."""
         if self.notebook:
             self._say(step, f"{duration(self.history.seconds)} of training")
-            self._draw()
+            if self.history.step:
+                self._draw(FINE)
 
     def _say(self, step, time):
         now = losses(self.history)
@@ -169,18 +173,16 @@ class Live:
         else:
             print(line)
 
-    def _draw(self):
-        if not self.history.step or self.history.step[-1] == self.pictured:
-            return
+    def _draw(self, dpi):
+        started = perf_counter()
         from course_utils import plots
 
-        started = perf_counter()
         history = self.history
         ax = plots.loss_curve(history.step, history.train_loss, history.val_loss or None, self.floors)
         ax.set_xlim(0, self.steps)  # the curve grows to the right, and the picture keeps its size
-        self.picture = _put(self.picture, plots.picture(ax.figure, alt=alt_text(history, self.steps, self.floors)))
-        self.pictured = history.step[-1]
-        self.spent += perf_counter() - started
+        alt = alt_text(history, self.steps, self.floors)
+        self.picture = _put(self.picture, plots.picture(ax.figure, alt=alt, dpi=dpi))
+        self.drawn, self.cost = history.step[-1], perf_counter() - started
 
 
 def _put(handle, content, **options):

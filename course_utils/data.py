@@ -190,15 +190,16 @@ class PencilStories:
         """Every sentence of the held-out combinations, once each, always in the same order."""
         return self._texts(self._held_out.rows)
 
-    def next_word(self, prefix):
+    def next_word(self, prefix, held_out=False):
         """What can follow `prefix` and how likely it is, most likely first; "<end>" stands for the end.
 
-        By the training distribution where the prefix begins a training sentence, else by the whole grammar.
+        By the training distribution where the prefix begins a training sentence, else by the whole grammar;
+        with `held_out=True` by the whole grammar throughout.
         ValueError names the first word that no sentence has in its place, and what could stand there.
         """
         ids = self._prefix_ids(prefix)
         following, probs = self._training.next_token(ids)
-        if not len(following):
+        if held_out or not len(following):
             following, probs = self._whole.next_token(ids)
         return {self.tokenizer.vocabulary[i]: float(p) for i, p in zip(following, probs, strict=True)}
 

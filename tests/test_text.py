@@ -353,6 +353,7 @@ def test_words_take_one_text_and_specials_that_begin_alike():
     tokenizer = WordTokenizer("my lead", specials=["<e", "<e>"])
     assert tokenizer.tokens("my<e>lead <e") == ["my", "<e>", "lead", "<e"]
     assert WordTokenizer("lead", specials="<start>").vocabulary == ["<start>", "lead"]
+    assert WordTokenizer("[a]", specials=["[a]"]).vocabulary == ["[a]"]  # a special is no regular expression
     assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
     assert repr(tokenizer) == "WordTokenizer(vocab_size=4)"
 

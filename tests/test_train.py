@@ -477,11 +477,11 @@ def test_second_stop_while_saving_loses_nothing(runs, monkeypatch):
         press_stop()
         real_replace(*args)
 
-    monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "replace", replace)
-    history = fit(Tiny(), Batches(at={12: press_stop}), checkpoint="twice")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        patch.setattr(os, "replace", replace)
+        history = fit(Tiny(), Batches(at={12: press_stop}), checkpoint="twice")
     assert history.step[-1] == 10 and [file.name for file in runs.iterdir()] == ["twice.safetensors"]
-    monkeypatch.undo()
     batches = Batches()
     assert fit(Tiny(), batches, checkpoint=runs / "twice").finished and batches.count == 40 - 12
 

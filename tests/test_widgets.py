@@ -119,6 +119,17 @@ def test_no_figure_is_left_open():
     assert plt.get_fignums() == []
 
 
+def test_the_page_does_not_jump_when_a_result_is_smaller():
+    def draw(rows=3):
+        return plots.picture(plots.bars(np.ones(rows), "abcdefgh"[:rows]).figure, alt=f"{rows} bars of length one each")
+
+    view = explore(draw, rows=(1, 8))
+    view.controls["rows"].value = 8
+    tallest = view._result.layout.min_height
+    view.controls["rows"].value = 1
+    assert view._result.layout.min_height == tallest and int(tallest[:-2]) > 300
+
+
 def test_the_bundle_holds_picture_words_and_live_view(capsys, monkeypatch):
     shown = []
     monkeypatch.setattr("course_utils.widgets.still.display", lambda data, raw: shown.append(data))

@@ -39,7 +39,7 @@ class Explorer(StillMixin, ipywidgets.VBox):
         self._function, self._name = function, getattr(function, "__name__", "function")
         defaults = _defaults(function, controls)
         self.controls = {name: _control(name, spec, defaults.get(name)) for name, spec in controls.items()}
-        self._result = ipywidgets.HTML()
+        self._result, self._height = ipywidgets.HTML(), 0
         super().__init__([*self.controls.values(), self._result])
         for control in self.controls.values():
             control.observe(self._update, names="value")
@@ -52,7 +52,9 @@ class Explorer(StillMixin, ipywidgets.VBox):
     def _update(self, _change=None):
         figures = set(plt.get_fignums())
         try:
-            self._result.value = _as_html(self._function(**self._values()), self._name)
+            result = self._function(**self._values())
+            self._result.value = _as_html(result, self._name)
+            self._keep_height(getattr(result, "height", 0))
         except Exception as error:  # the reader's function: say what happened, keep the view alive
             self._result.value = (
                 f'<div role="alert" style="border-left:4px solid #D55E00;padding:6px 12px">'
@@ -62,6 +64,12 @@ class Explorer(StillMixin, ipywidgets.VBox):
         finally:
             for left_open in set(plt.get_fignums()) - figures:
                 plt.close(left_open)
+
+    def _keep_height(self, height):
+        """The page below must not jump while a slider moves: the result's room grows, and never shrinks."""
+        if height > self._height:
+            self._height = height
+            self._result.layout.min_height = f"{height + 10}px"
 
     def _describe(self):
         return f"explore({self._name}: {_listed(self._values())})"

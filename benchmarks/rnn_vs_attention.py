@@ -17,15 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from page_code import definitions  # noqa: E402
 
-LENGTHS = (16, 64, 256, 1024, 4096)
-SIZES = (64, 512)
 
-
-def main():
+def main(lengths=(16, 64, 256, 1024, 4096), sizes=(64, 512)):
     race = definitions("06")["race"]  # milliseconds of (RNN, attention)
     print(f"{'d':>5}{'n':>7}{'RNN, ms':>11}{'attention, ms':>16}{'ratio':>9}{'ratio of counts':>18}")
-    for d in SIZES:
-        for n in LENGTHS:
+    for d in sizes:
+        for n in lengths:
             rnn_ms, attention_ms = race(n, d)
             print(f"{d:5}{n:7}{rnn_ms:11.2f}{attention_ms:16.2f}{attention_ms / rnn_ms:9.2f}{n / d:18.2f}", flush=True)
 

@@ -10,6 +10,8 @@ object alone, and no reaction has fewer than two words, so the object stands fiv
 what became of the part. "my" in an ending follows the opener: we ... our, you ... your.
 """
 
+import re
+
 # possessive -> openers
 OPENERS = {
     "my": {"I just": 36, "this morning I": 12, "yesterday I": 12},
@@ -31,13 +33,13 @@ TAILS = {"": 60, "again": 20, "twice": 10, "before breakfast": 10}
 # object -> (weight, verbs, adjectives, endings)
 OBJECTS = {
     "pencil": (
-        12,
+        15,
         {"dropped": 60, "sat on": 40},
         {"": 40, "mechanical": 12, "new": 24, "favourite": 24},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
     "dog": (
-        12,
+        15,
         {"walked": 60, "chased": 40},
         {"": 40, "old": 24, "little": 18, "noisy": 18},
         {
@@ -49,31 +51,31 @@ OBJECTS = {
         },
     ),
     "band": (
-        9,
+        12,
         {"booked": 50, "paid": 50},
         {"": 40, "new": 24, "favourite": 24, "noisy": 12},
         {"my lead quit": 60, "my lead overslept": 25, "my lead forgot the words": 15},
     ),
     "race": (
-        8,
+        12,
         {"ran": 60, "finished": 40},
         {"": 40, "first": 36, "last": 24},
         {"my lead vanished": 60, "my lead shrank": 25, "my lead doubled": 15},
     ),
     "roof": (
-        7,
+        8,
         {"fixed": 60, "painted": 40},
         {"": 40, "old": 30, "leaky": 30},
         {"my lead got stolen": 65, "my lead melted": 35},
     ),
     "case": (
-        7,
+        8,
         {"reopened": 60, "lost": 40},
         {"": 40, "strange": 24, "murder": 24, "first": 12},
         {"my lead went cold": 65, "my lead fell apart": 35},
     ),
     "tree": (
-        7,
+        8,
         {"climbed": 60, "watered": 40},
         {"": 40, "old": 24, "favourite": 24, "little": 12},
         {
@@ -161,38 +163,23 @@ OBJECTS = {
         {"": 40, "leather": 36, "new": 24},
         {"its spring squeaked": 60, "its spring went boing": 40},
     ),
-    "farm": (
-        5,
-        {"visited": 50, "sold": 50},
-        {"": 40, "little": 36, "old": 24},
-        {"its spring dried up": 65, "its spring froze": 35},
-    ),
-    "letter": (
-        5,
-        {"opened": 50, "posted": 50},
-        {"": 40, "love": 36, "secret": 24},
-        {"its seal cracked": 60, "its seal melted": 40},
-    ),
-    "zoo": (
-        5,
-        {"visited": 60, "opened": 40},
-        {"": 40, "local": 36, "favourite": 24},
-        {"its seal clapped": 60, "its seal sneezed": 40},
-    ),
-    "attic": (
-        4,
-        {"tidied": 60, "painted": 40},
-        {"": 60, "dusty": 40},
-        {"my bat flew away": 60, "my bat woke up": 40},
-    ),
-    "match": (
-        4,
-        {"lost": 60, "won": 40},
-        {"": 40, "cricket": 40, "last": 20},
-        {"my bat cracked": 60, "my bat split": 40},
-    ),
 }
 
 # A sentence that has all the words of one of these is never trained on. Each of the words is seen in
 # other company: the mechanical watch, the new pencil.
 HELD_OUT = ["mechanical pencil", "noisy band", "little dog lead", "we last race"]
+
+
+def rules():
+    """The grammar as a list of (weight, slots), a slot being a dict from phrase to weight.
+
+    A rule makes sentences of one phrase from each of its slots, in order, chosen independently. There is a
+    rule for each possessive and object, for the verb, the adjective and the ending hang on the object.
+    """
+    made = []
+    for my, openers in OPENERS.items():
+        for name, (weight, verbs, adjectives, endings) in OBJECTS.items():
+            endings = {re.sub("^my ", f"{my} ", ending): w for ending, w in endings.items()}
+            slots = [openers, verbs, {my: 1}, adjectives, {name: 1}, REACTIONS, endings, TAILS]
+            made.append((weight * sum(openers.values()), slots))
+    return made

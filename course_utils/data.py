@@ -32,16 +32,13 @@ class SentenceTable:
     """
 
     def __init__(self, rows, probs):
-        self.rows, self.probs = rows, probs / probs.sum()
+        self.rows = np.asfortranarray(rows)  # column by column in memory, as it is read
+        self.probs = probs / probs.sum()
         self.n_tokens = (rows != END_ID).sum(axis=1) + 1
 
     @classmethod
     def from_rules(cls, rules, encode):
-        """Write out every sentence of `rules`, a list of (weight, slots).
-
-        A slot is a dict from phrase to weight. A rule makes sentences of one phrase from each of its
-        slots, in order, chosen independently. `encode` turns a phrase into ids.
-        """
+        """Write out every sentence of `rules` (see `_stories.rules`); `encode` turns a phrase into ids."""
         probability = {}
         total = sum(weight for weight, _ in rules)
         for weight, slots in rules:
@@ -78,9 +75,10 @@ class SentenceTable:
         if not self.begins(prefix):
             return [], []
         block = self._block(prefix)
-        probs = np.bincount(self.rows[block, len(prefix)], weights=self.probs[block]) / self.probs[block].sum()
-        # Equal weights differ in the last bits: rounded, they keep the order of their ids.
-        ids = [i for i in np.argsort(-probs.round(9), kind="stable") if probs[i]]
+        probs = np.bincount(self.rows[block, len(prefix)], weights=self.probs[block])
+        # Rounded, equal weights are equal to the last bit, and come in the order of their ids.
+        probs = (probs / probs.sum()).round(14)
+        ids = np.argsort(-probs, kind="stable")[: np.count_nonzero(probs)]
         return ids, probs[ids]
 
     @functools.cached_property
@@ -130,24 +128,10 @@ def _mass(numbers, probs):
     return np.bincount(numbers, weights=probs)[numbers]
 
 
-def story_rules():
-    """The grammar of the pencil stories, as `SentenceTable.from_rules` takes it.
-
-    One rule for each object and possessive, for the verb, the adjective and the ending hang on the object.
-    """
-    rules = []
-    for my, openers in _stories.OPENERS.items():
-        for name, (weight, verbs, adjectives, endings) in _stories.OBJECTS.items():
-            endings = {re.sub("^my ", f"{my} ", ending): w for ending, w in endings.items()}
-            slots = [openers, verbs, {my: 1}, adjectives, {name: 1}, _stories.REACTIONS, endings, _stories.TAILS]
-            rules.append((weight * sum(openers.values()), slots))
-    return rules
-
-
 @functools.cache
 def _stories_tables():
     """(tokenizer, whole grammar, training sentences, held-out sentences), made once for all seeds."""
-    rules = story_rules()
+    rules = _stories.rules()
     tokenizer = WordTokenizer([phrase for _, slots in rules for slot in slots for phrase in slot], SPECIALS)
     whole = SentenceTable.from_rules(rules, tokenizer.encode)
     held_out = np.zeros(len(whole.rows), dtype=bool)

@@ -14,14 +14,14 @@ from course_utils.model import check_ids, evaluating
 
 
 def filter_logits(logits, top_k=None, top_p=None):
-    """Cut off unlikely tokens: their logits become -inf, the others stay. Returns the shape of logits (..., vocab_size).
+    """Cut off unlikely tokens: of logits (..., vocab_size) some become -inf, the others stay. Returns the same shape.
 
     top_k keeps the k likeliest tokens. top_p keeps the fewest likeliest tokens whose probabilities reach top_p, the one
     that crosses it included, so always one at least (Holtzman et al. 2019); given both, it looks at what top_k left.
     Of equal logits the lower id counts as likelier, as in argmax. ValueError for top_k < 1 or top_p outside (0, 1].
 
-    >>> filter_logits(torch.tensor([0.5, 0.2, 0.3]).log(), top_p=0.6).exp().tolist()
-    [0.5, 0.0, 0.30000001192092896]
+    >>> filter_logits(torch.tensor([2.0, 0.0, 1.0]), top_k=2).tolist()
+    [2.0, -inf, 1.0]
     """
     _check_filters(top_k, top_p)
     ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
@@ -42,7 +42,8 @@ def next_token_probs(logits, temperature=1.0, top_k=None, top_p=None):
     Logits are divided by the temperature, then filtered (`filter_logits`), then softmax. Below 1 the likely becomes
     likelier; 0 is greedy, all on the argmax. ValueError for a temperature below 0 and for bad filters.
 
-    >>> next_token_probs(torch.tensor([3.0, 1.0]).log(), temperature=0.5).tolist()
+    >>> probs = next_token_probs(torch.tensor([3.0, 1.0]).log(), temperature=0.5)
+    >>> [round(p, 3) for p in probs.tolist()]
     [0.9, 0.1]
     """
     _check_temperature(temperature)
@@ -50,8 +51,23 @@ def next_token_probs(logits, temperature=1.0, top_k=None, top_p=None):
     if temperature == 0:
         return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
     # The maximum taken off first, in float64: a tiny temperature gives 0 and -inf, not inf - inf.
-    logits = (logits - logits.amax(-1, keepdim=True)).double() / temperature
-    return filter_logits(logits, top_k, top_p).softmax(-1)
+    cooled = (logits - logits.amax(-1, keepdim=True)).double() / temperature
+    return filter_logits(cooled, top_k, top_p).softmax(-1).to(logits.dtype)
+
+
+class KVCache:
+    """Keys and values of the tokens a GPT has read, so that a new token costs one row of work instead of all.
+
+    `ids` (B, T_seen) are those tokens. `layers` has a dict for each layer: "k" and "v", (B, n_heads, T_seen, d_k).
+    `model(ids, cache)` reads and extends both.
+    """
+
+    def __init__(self, n_layers):
+        self.ids = None
+        self.layers = [{} for _ in range(n_layers)]
+
+    def __len__(self):
+        return 0 if self.ids is None else self.ids.shape[1]
 
 
 def generate(model, ids, n_new, temperature=1.0, top_k=None, top_p=None, use_cache=True, seed=None):
@@ -70,7 +86,7 @@ def generate(model, ids, n_new, temperature=1.0, top_k=None, top_p=None, use_cac
     check_ids(ids, model.config.vocab_size)
     rng = None if seed is None else torch.Generator(ids.device).manual_seed(shifted_seed(seed))
     max_len = model.config.max_len
-    cache = model.new_cache() if use_cache else None
+    cache = KVCache(model.config.n_layers) if use_cache else None
     with evaluating(model):
         for _ in range(n_new):
             if cache is not None and ids.shape[1] <= max_len:

@@ -31,9 +31,9 @@ def attention_maps(model, *inputs):
 def without_heads(model, heads):
     """Inside the `with` block, the chosen heads write nothing: their output is zeros where W_O reads it.
 
-    `heads` is {layer: [head, ...]}. The weights of a removed head stay as they are (in its layer): what it looks at is
-    unchanged, what it says is gone. Blocks can be nested: then the heads of both are silent. ValueError for a layer or a
-    head the model does not have.
+    `heads` is {layer: [head, ...]}. The attention weights of a removed head stay as they are (later layers, reading
+    something else, may change): what it looks at is unchanged, what it says is gone. Blocks can be nested: then the
+    heads of both are silent. ValueError for a layer or a head the model does not have.
     """
     layers = _attention_layers(model)
     with contextlib.ExitStack() as stack:

@@ -23,9 +23,6 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.
 POSITIONS = ("sinusoidal", "learned", "rotary")
 
 
-# --- attention: section 3.2 ---
-
-
 def scaled_dot_product_attention(q, k, v, mask=None, dropout=None):
     """Mix the values by how well each query matches each key: eq. 1, section 3.2.1.
 
@@ -63,8 +60,7 @@ def check_mask(mask, shape):
     """ValueError unless `mask` is boolean and broadcasts to scores of `shape`, (..., T_q, T_k)."""
     if mask.dtype != torch.bool:
         raise ValueError(
-            "A mask must be boolean, True where a query may attend. If 1 means that in yours, use `mask.bool()` "
-            f"(it holds {mask.dtype})."
+            f"A mask is boolean, True = may attend. If 1 means that, use mask.bool() (it is {mask.dtype})."
         )
     pairs = zip(reversed(mask.shape), reversed(shape), strict=False)
     if mask.dim() > len(shape) or any(m not in (1, s) for m, s in pairs):
@@ -166,9 +162,6 @@ class MultiHeadAttention(nn.Module):
         return self.W_O(merge_heads(heads)), weights
 
 
-# --- the layer: sections 3.1 and 3.3 ---
-
-
 class LayerNorm(nn.Module):
     """Bring each token's numbers to mean 0 and variance 1, then scale and shift by learned amounts (Ba et al. 2016).
 
@@ -243,15 +236,9 @@ class EncoderLayer(nn.Module):
         return self.add_norm_2(x, self.feed_forward)
 
 
-# --- the model ---
-
-
 @dataclass(frozen=True)
 class ModelConfig:
-    """What every model here can be told. Sizes default to a laptop's, choices to the paper's.
-
-    ValueError for what cannot be.
-    """
+    """What every model here can be told. Sizes default to a laptop's, choices to the paper's. ValueError if unfit."""
 
     vocab_size: int
     d_model: int = 64  # numbers a token carries between layers
@@ -280,10 +267,8 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is a share. Give a number from 0 to below 1 (it is {self.dropout!r}).")
         if self.positions == "rotary" and self.d_model // self.n_heads % 2:
-            raise ValueError(
-                "Rotary positions turn pairs of numbers. Choose sizes for which d_model / n_heads is even "
-                f"(here {self.d_model} / {self.n_heads})."
-            )
+            sizes = f"{self.d_model} / {self.n_heads}"
+            raise ValueError(f"Rotary positions turn pairs of numbers. Make d_model / n_heads even (it is {sizes}).")
 
 
 @dataclass(frozen=True)
@@ -331,26 +316,12 @@ class Embeddings(nn.Module):
         return self.dropout(x)
 
 
-class KVCache:
-    """Keys and values of the tokens a GPT has read, so that a new token costs one row of work instead of all.
-
-    `ids` (B, T_seen) are those tokens. `layers` has a dict for each layer: "k" and "v", (B, n_heads, T_seen, d_k).
-    """
-
-    def __init__(self, n_layers):
-        self.ids = None
-        self.layers = [{} for _ in range(n_layers)]
-
-    def __len__(self):
-        return 0 if self.ids is None else self.ids.shape[1]
-
-
 class GPT(nn.Module):
     """A decoder-only Transformer: the logits at each position say which token follows it.
 
-    Takes ids (B, T), returns logits (B, T, vocab_size); position t sees positions 0 to t. With a `cache` (from
-    `new_cache()`) the ids continue those it has read: they take the next positions, and their logits are the same as
-    in one call on the whole. ValueError for ids outside the vocabulary and for more than max_len tokens.
+    Takes ids (B, T), returns logits (B, T, vocab_size); position t sees positions 0 to t. With a `cache`
+    (generate.KVCache) the ids continue those it has read: they take the next positions, and their logits are those of
+    one call on the whole. ValueError for ids outside the vocabulary and for more than max_len tokens.
     """
 
     def __init__(self, config):
@@ -358,9 +329,8 @@ class GPT(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
-        self.final_norm = (
-            LayerNorm(config.d_model, config.norm_eps, config.bias) if config.final_norm else nn.Identity()
-        )
+        norm = LayerNorm(config.d_model, config.norm_eps, config.bias)
+        self.final_norm = norm if config.final_norm else nn.Identity()
         self.unembed = nn.Linear(config.d_model, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.unembed.weight = self.embeddings.token.weight  # the same Parameter, not a copy
@@ -379,19 +349,14 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(weights)
 
-    def new_cache(self):
-        return KVCache(self.config.n_layers)
-
     def forward(self, ids, cache=None):
         check_ids(ids, self.config.vocab_size)
         start = 0 if cache is None else len(cache)
         seen = torch.cat([cache.ids, ids], dim=1) if start else ids  # (B, T)
         T = seen.shape[1]
         if T > self.config.max_len:
-            raise ValueError(
-                f"The sequence is too long for this model. Cut it to {self.config.max_len} tokens, or build the model "
-                f"with a larger max_len (the sequence has {T})."
-            )
+            cure = f"Cut it to {self.config.max_len} tokens, or build the model with a larger max_len"
+            raise ValueError(f"The sequence is too long for this model. {cure} (it has {T}).")
         t = torch.arange(T, device=ids.device)
         mask = t <= t[start:, None]  # (T_q, T)  a token sees itself and those before it
         if self.config.pad_id is not None:
@@ -408,17 +373,13 @@ def check_ids(ids, vocab_size):
     """ValueError unless `ids` is a tensor (B, T) of at least one token, whole numbers from 0 to vocab_size - 1."""
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or not ids.numel():
         given = f"shape {tuple(ids.shape)}" if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise ValueError(
-            f"ids are a tensor (B, T) with at least one token. For one text: torch.tensor([ids]) ({given})."
-        )
+        raise ValueError(f"ids are a tensor (B, T), at least one token. For one text: torch.tensor([ids]) ({given}).")
     if ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"ids are whole numbers. Convert them with ids.long() (they are {ids.dtype}).")
     for id in (ids.min().item(), ids.max().item()):
         if not 0 <= id < vocab_size:
-            raise ValueError(
-                f"The id {id} is not in the vocabulary. Use the tokenizer that the model was made for "
-                f"(ids go from 0 to {vocab_size - 1})."
-            )
+            cure = "Use the tokenizer that the model was made for"
+            raise ValueError(f"The id {id} is not in the vocabulary. {cure} (ids go from 0 to {vocab_size - 1}).")
 
 
 @contextlib.contextmanager

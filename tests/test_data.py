@@ -146,25 +146,29 @@ def test_probabilities_sum_to_one(stories):
         assert nats / (table.probs * table.n_tokens).sum() == pytest.approx(table.entropy_per_token(), abs=1e-12)
 
 
-def check_floor(stories, floor, n=20_000):
-    """The floor is the average surprisal of a large sample, within 4 standard errors of the ratio."""
-    surprisals = [stories.surprisal(sentence) for sentence in stories.sample(n)]
-    nats, tokens = np.array([sum(s) for s in surprisals]), np.array([len(s) for s in surprisals])
-    error = np.std(nats - floor * tokens) / tokens.mean() / math.sqrt(n)
+@pytest.fixture(scope="module")
+def scored():
+    """(nats, tokens) of each of 20,000 sampled sentences."""
+    stories = data.PencilStories(seed=3)
+    surprisals = [stories.surprisal(sentence) for sentence in stories.sample(20_000)]
+    return np.array([sum(s) for s in surprisals]), np.array([len(s) for s in surprisals])
+
+
+def check_floor(floor, scored):
+    """The floor is the average surprisal, within 4 standard errors of the ratio."""
+    nats, tokens = scored
+    error = np.std(nats - floor * tokens) / tokens.mean() / math.sqrt(len(tokens))
     assert abs(nats.sum() / tokens.sum() - floor) < 4 * error
 
 
-def test_floor_is_the_average_surprisal():
-    stories = data.PencilStories(seed=3)
-    check_floor(stories, stories.entropy_per_token())
+def test_floor_is_the_average_surprisal(stories, scored):
+    check_floor(stories.entropy_per_token(), scored)
 
 
-def test_wrong_floor_is_caught():
-    stories = data.PencilStories(seed=3)
-    with pytest.raises(AssertionError):
-        check_floor(stories, stories.entropy_per_token(context=4))
-    with pytest.raises(AssertionError):
-        check_floor(stories, end_not_counted(stories._training, None))
+def test_wrong_floor_is_caught(stories, scored):
+    for wrong in (stories.entropy_per_token(context=4), end_not_counted(stories._training, None)):
+        with pytest.raises(AssertionError):
+            check_floor(wrong, scored)
 
 
 def test_ladder_of_floors(stories):
@@ -201,8 +205,9 @@ def test_forgetful_next_word_is_caught(stories):
 
 
 def test_training_distribution_has_no_held_out_words(stories):
-    assert "pencil" not in stories.next_word("I just dropped my mechanical")  # each prefix that training knows
-    assert "watch" in stories.next_word("I just dropped my mechanical")
+    beginning = "I just dropped my mechanical"  # of training sentences and of held-out ones
+    assert "pencil" not in stories.next_word(beginning) and "watch" in stories.next_word(beginning)
+    assert {"pencil", "watch"} <= stories.next_word(beginning, held_out=True).keys()
     held_out, training = (
         stories.surprisal(ARTICLE),
         stories.surprisal("I just dropped my new pencil I can't believe my lead broke"),
@@ -334,7 +339,7 @@ def test_fresh_batches(stories):
         ("I just dropped my cup", "'cup' after 'I just dropped my'.*'pencil'"),
         ("she dropped", "'she' at the beginning.*'I'"),
         ("I just walked my pencil", "'pencil' after 'I just walked my'.*'dog'"),
-        (ARTICLE + " again again", "'again' after .* broke again'.*story is over"),
+        (ARTICLE + " again again", "'again' after .*broke again.*story is over"),
         ("I just <end>", "'<end>' after 'I just'"),
         ("<start> I", "'<start>' at the beginning"),
         ("I just 🙂", "'🙂'"),

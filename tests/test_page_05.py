@@ -134,16 +134,16 @@ def check_attend(attend):
     assert not output[:, 1].any() and not weights[:, 1].any() and output[:, 0].all()
 
 
-def test_attend_equals_pytorch():
-    check_attend(PAGE["attend"])
+def test_masked_attention_equals_pytorch():
+    check_attend(PAGE["masked_attention"])
 
 
 def inverted(Q, K, V, mask=None):
-    return PAGE["attend"](Q, K, V, None if mask is None else ~mask)
+    return PAGE["masked_attention"](Q, K, V, None if mask is None else ~mask)
 
 
 def after_softmax(Q, K, V, mask=None):
-    weights = PAGE["attend"](Q, K, V)[1] * (True if mask is None else mask)
+    weights = PAGE["masked_attention"](Q, K, V)[1] * (True if mask is None else mask)
     return weights @ V, weights
 
 

@@ -5,9 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from page_code import NOTEBOOKS, definitions
 
 from course_utils import attention
+from page_code import NOTEBOOKS, definitions
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +65,22 @@ def test_leaky_rnn_keeps_the_named_share(page):
 
 def check_lstm(lstm_step):
     torch = pytest.importorskip("torch")
-    d_in, d = 4, 3
-    cell = torch.nn.LSTMCell(d_in, d).double()
-    x, h, c = numbers(d_in), numbers(d, seed=1), numbers(d, seed=2)
+    d = 3
+    cell = torch.nn.LSTMCell(4, d).double()
+    x, h, c = numbers(4), numbers(d, seed=1), numbers(d, seed=2)
     with torch.no_grad():
-        theirs = [s[0].numpy() for s in cell(*(torch.from_numpy(a[None]) for a in [x]), torch_state(torch, h, c))]
-    i, f, g, o = (slice(k * d, k * d + d) for k in range(4))  # torch's order: write, forget, new, read
+        theirs = [state[0].numpy() for state in cell(*as_batch(torch, x), as_batch(torch, h, c))]
 
-    def ours(weight):
-        weight = weight.detach().numpy()
-        return np.concatenate([weight[f], weight[i], weight[o], weight[g]]).T
+    def ours(weight):  # torch's order of gates is write, forget, new, read, and its matrices are transposed
+        write, forget, new, read = np.split(weight.detach().numpy(), 4)
+        return np.concatenate([forget, write, read, new]).T
 
     W, U, b = ours(cell.weight_ih), ours(cell.weight_hh), ours(cell.bias_ih) + ours(cell.bias_hh)
     np.testing.assert_allclose(lstm_step(x, h, c, W, U, b), theirs)
 
 
-def torch_state(torch, h, c):
-    return torch.from_numpy(h[None]), torch.from_numpy(c[None])
+def as_batch(torch, *arrays):
+    return tuple(torch.from_numpy(array[None]) for array in arrays)
 
 
 def test_lstm_step_agrees_with_torch(page):
@@ -152,9 +151,9 @@ def test_additive_scores_without_tanh_are_caught():
 # Rounds and multiplications.
 
 
-def test_attend_is_attention(page):
+def test_attention_by_hand(page):
     Q, K, V = numbers(3, 4), numbers(5, 4, seed=1), numbers(5, 2, seed=2)
-    np.testing.assert_allclose(page["attend"](Q, K, V), attention.attention(Q, K, V)[0])
+    np.testing.assert_allclose(page["attention_by_hand"](Q, K, V), attention.attention(Q, K, V)[0])
 
 
 def test_tracked_gives_the_same_numbers(page):
@@ -167,7 +166,7 @@ def test_tracked_gives_the_same_numbers(page):
 def test_counts(page, n, d):
     X, A = np.ones((n, d)) / d, np.eye(d)
     assert page["count"](page["rnn"], X, A, A, np.zeros(d)) == (n, 2 * n * d * d)
-    assert page["count"](page["attend"], X, X, X) == (2, 2 * n * n * d)
+    assert page["count"](page["attention_by_hand"], X, X, X) == (2, 2 * n * n * d)
 
 
 def test_products_side_by_side_share_a_round(page):
@@ -227,7 +226,7 @@ def test_table_1(page):
 
 def test_benchmark_prints_its_table():
     script = NOTEBOOKS.parent / "benchmarks" / "rnn_vs_attention.py"
-    small = f"import runpy; names = runpy.run_path({str(script)!r}); m = names['main']; m.__globals__.update(LENGTHS=(4, 8), SIZES=(2,)); m()"
+    small = f"import runpy; runpy.run_path({str(script)!r})['main'](lengths=(4, 8), sizes=(2,))"
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True, timeout=120)
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["2", "4"], ["2", "8"]]

@@ -21,8 +21,8 @@ ARTICLE = ROOT.parent / "shared" / "article.txt"
 SENTENCE = "I just dropped my mechanical pencil I can't believe my lead"
 SENTENCE_IDS = [40, 655, 5710, 616, 12370, 21613, 314, 460, 470, 1975, 616, 1085]
 
-PROSE = """The way a transformer works is by predicting the next token.  So for a simple example, imagine you have
-the sentence "I just dropped my mechanical pencil I can't believe my lead ___" (we've seen it; they'll say it's
+PROSE = """A tokeniser sees letters, not words.  Give it a line with everything in it: it won't choke, and we'll
+read it back unchanged ("my pencil's lead ___", they'd say, and I'm sure you've guessed it's
 broke.)\n\n\tIt doesn’t cost 1,234.50 € in 2017 – or ½ of that… I'D'VE said: naïve café, Ωmega,
 铅笔断了, карандаш, ✏️🪨 👩‍🔬! a  \x1cb  \x85c\u00a0 d
 <|endoftext|> def f(x):\r\n    return x**2  # x²   \n"""

@@ -1,0 +1,134 @@
+"""The functions that page 04 defines, tried on sizes and numbers that the page does not show."""
+
+import numpy as np
+import pytest
+import torch
+
+from page_code import definitions
+
+PAGE = definitions("04")
+rng = np.random.default_rng(4)
+
+
+def softmax(scores, axis=-1):
+    exps = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return exps / exps.sum(axis=axis, keepdims=True)
+
+
+def check_head_weights(head_weights):
+    """PyTorch's own attention is the judge: with the identity as values it returns its weights."""
+    for T, d_model, d_k in ((5, 4, 3), (3, 7, 2), (1, 2, 6)):
+        X, W_Q, W_K = rng.normal(size=(T, d_model)), rng.normal(size=(d_model, d_k)), rng.normal(size=(d_model, d_k))
+        q, k, v = (torch.from_numpy(x)[None, None] for x in (X @ W_Q, X @ W_K, np.eye(T)))
+        theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v)[0, 0].numpy()
+        np.testing.assert_allclose(head_weights(X, W_Q, W_K), theirs, atol=1e-10)
+
+
+def test_head_weights():
+    check_head_weights(PAGE["head_weights"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda X, W_Q, W_K: softmax(X @ W_Q @ (X @ W_K).T),
+        lambda X, W_Q, W_K: softmax(X @ W_Q @ (X @ W_K).T / np.sqrt(X.shape[1])),
+        lambda X, W_Q, W_K: softmax(X @ W_Q @ (X @ W_K).T / np.sqrt(W_Q.shape[1]), axis=0),
+        lambda X, W_Q, W_K: softmax(X @ W_K @ (X @ W_Q).T / np.sqrt(W_Q.shape[1])),
+        lambda X, W_Q, W_K: softmax(X @ W_Q @ (X @ W_Q).T / np.sqrt(W_Q.shape[1])),
+    ],
+    ids=["not scaled", "scaled by d_model", "over queries", "query and key swapped", "one matrix"],
+)
+def test_wrong_head_weights_are_caught(wrong):
+    with pytest.raises(AssertionError):
+        check_head_weights(wrong)
+
+
+def check_softmax_slopes(softmax_slopes):
+    """Against the change of the weights when one score after another is nudged."""
+    for n in (2, 3, 6):
+        scores = rng.normal(size=n) * 2
+        measured = [(softmax(scores + h) - softmax(scores - h)) / 2e-5 for h in 1e-5 * np.eye(n)]
+        np.testing.assert_allclose(softmax_slopes(softmax(scores)), np.array(measured).T, atol=1e-8)
+
+
+def test_softmax_slopes():
+    check_softmax_slopes(PAGE["softmax_slopes"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda w: np.diag(w), lambda w: np.diag(w * (1 - w)), lambda w: np.outer(w, w) - np.diag(w)],
+    ids=["total forgotten", "diagonal only", "sign"],
+)
+def test_wrong_slopes_are_caught(wrong):
+    with pytest.raises(AssertionError):
+        check_softmax_slopes(wrong)
+
+
+def check_two_thin(two_thin):
+    """No table of rank d_k comes nearer than the one whose distance is made of the singular values left out."""
+    for n, d_k in ((5, 2), (7, 3), (4, 4)):
+        table = rng.normal(size=(n, n))
+        W_Q, W_K = two_thin(table, d_k)
+        assert W_Q.shape == W_K.shape == (n, d_k)
+        left_out = np.linalg.svd(table, compute_uv=False)[d_k:]
+        assert np.isclose(np.linalg.norm(table - W_Q @ W_K.T), np.sqrt((left_out**2).sum()), atol=1e-10)
+
+
+def test_two_thin():
+    check_two_thin(PAGE["two_thin"])
+
+
+def quietest_first(table, d_k):
+    U, strengths, Vt = np.linalg.svd(table)
+    return U[:, -d_k:] * np.sqrt(strengths[-d_k:]), Vt[-d_k:].T * np.sqrt(strengths[-d_k:])
+
+
+def strength_twice(table, d_k):
+    U, strengths, Vt = np.linalg.svd(table)
+    return U[:, :d_k] * strengths[:d_k], Vt[:d_k].T * strengths[:d_k]
+
+
+@pytest.mark.parametrize("wrong", [quietest_first, strength_twice])
+def test_wrong_thin_matrices_are_caught(wrong):
+    with pytest.raises(AssertionError):
+        check_two_thin(wrong)
+
+
+def check_taken_apart(taken_apart):
+    """Products of two vectors worked out by hand, a negative one among them."""
+    alt = taken_apart("ink", "pen").alt
+    assert "[2.0, -3.0, 0.0]" in alt and "score of -1" in alt
+    assert "[0.0, 8.0, 0.0]" in taken_apart("pen", "ink").alt
+
+
+GIVEN = {
+    "words": ["ink", "pen"],
+    "Q": np.array([[1.0, 3.0, 0.0], [0.0, 4.0, -1.0]]),
+    "K": np.array([[5.0, 2.0, 0.0], [2.0, -1.0, 7.0]]),
+    "questions": ["a?", "b?", "c?"],
+}
+
+
+def test_taken_apart():
+    check_taken_apart(definitions("04", **GIVEN)["taken_apart"])
+
+
+def test_query_and_key_exchanged_is_caught():
+    exchanged = definitions("04", **GIVEN | {"Q": GIVEN["K"], "K": GIVEN["Q"]})["taken_apart"]
+    with pytest.raises(AssertionError):
+        check_taken_apart(exchanged)
+
+
+def check_drag(drag):
+    """Five keys on the first axis whose scores at x = sqrt(2) are the logarithms of 1 to 5: weights 1/15 to 5/15."""
+    assert "a 0.07, b 0.13, c 0.20, d 0.27, e 0.33" in drag(np.sqrt(2), 2.5).alt
+    assert "a 0.20, b 0.20, c 0.20, d 0.20, e 0.20" in drag(0.0, -1.0).alt
+
+
+def test_drag():
+    keys = np.stack([np.log([1, 2, 3, 4, 5]), np.zeros(5)], axis=1)
+    check_drag(definitions("04", K_five=keys, five=list("abcde"))["drag"])
+    with pytest.raises(AssertionError):  # keys too long by sqrt(2), as without the division
+        check_drag(definitions("04", K_five=keys * np.sqrt(2), five=list("abcde"))["drag"])

@@ -176,7 +176,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x):
         x = x - x.mean(-1, keepdim=True)
-        variance = x.square().mean(-1, keepdim=True)  # (..., 1); three times as fast on a CPU as x.var
+        variance = x.square().mean(-1, keepdim=True)  # (..., 1); x.var gives the same, slower on a CPU
         x = x * torch.rsqrt(variance + self.eps) * self.weight
         return x if self.bias is None else x + self.bias
 

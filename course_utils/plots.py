@@ -119,7 +119,7 @@ def _number(value):
     return "0.00" if text == "-0.00" else text
 
 
-def _grid(values, queries, keys, mask):
+def checked_grid(values, queries, keys, mask):
     """Checked arrays for a grid: values (T_q, T_k), labels, and mask of the same shape or None."""
     values = to_numpy(values).astype(float)
     if values.ndim != 2:
@@ -165,23 +165,26 @@ def _name_axes(ax, queries, keys, transposed):
     ax.set_ylabel(names[not transposed], color=(KEY_TEXT, QUERY)[not transposed], labelpad=8)
 
 
-def heatmap(weights, queries, keys, mask=None, ax=None, kind="weights", limit=None):
+def heatmap(weights, queries, keys, mask=None, ax=None, kind="weights", limit=None, layout="rows"):
     """A grid of attention: row i is query i from top to bottom, column j is key j. Returns the Axes.
 
     `weights` is (T_q, T_k). Colours run from 0 to 1 for kind="weights", and from -limit to limit for
     kind="scores" (limit: the largest visible absolute value unless given, so that it can stay fixed
     over a slider's range). Cells that `mask` (True = may attend) or -inf rule out are hatched, without
-    a number. Numbers are shown up to 16 tokens. ValueError for wrong shapes.
+    a number. Numbers are shown up to 16 tokens. layout="article" puts the queries across the top
+    (`weights` stays (T_q, T_k)). ValueError for wrong shapes.
     """
-    values, queries, keys, mask = _grid(weights, queries, keys, mask)
+    values, queries, keys, mask = checked_grid(weights, queries, keys, mask)
+    turned = _turned(layout)
     if kind not in ("weights", "scores"):
         raise ValueError(f"kind is 'weights' (from 0 to 1) or 'scores' (any number); it is {kind!r}.")
     hidden = np.isneginf(values) if mask is None else ~mask | np.isneginf(values)
     if kind == "scores" and limit is None:
-        visible = np.abs(values[~hidden])
-        limit = float(visible.max()) if visible.size and visible.max() > 0 else 1.0
+        limit = score_limit(values, hidden)
     low, high = (0.0, 1.0) if kind == "weights" else (-limit, limit)
-    ax = _axes(ax, len(keys), len(queries))
+    if turned:
+        values, hidden = values.T, hidden.T
+    ax = _axes(ax, values.shape[1], values.shape[0])
     numbers = max(values.shape) <= MAX_NUMBERS
     sns.heatmap(
         np.where(hidden, 0.0, values),  # -inf would take the colours of all other cells away
@@ -195,14 +198,26 @@ def heatmap(weights, queries, keys, mask=None, ax=None, kind="weights", limit=No
         linewidths=1 if numbers else 0,
         linecolor=CARD,
         cbar=not numbers,
-        xticklabels=keys,
-        yticklabels=queries,
+        xticklabels=queries if turned else keys,
+        yticklabels=keys if turned else queries,
         ax=ax,
     )
     for i, j in zip(*np.nonzero(hidden), strict=True):
         ax.add_patch(Rectangle((j, i), 1, 1, facecolor=HATCH, edgecolor="#9A9A9A", hatch="///", linewidth=0))
-    _name_axes(ax, queries, keys, transposed=False)
+    _name_axes(ax, queries, keys, transposed=turned)
     return ax
+
+
+def score_limit(values, hidden):
+    """The largest absolute score that is not hidden: the end of both sides of the colour scale."""
+    visible = np.abs(values[~hidden])
+    return float(visible.max()) if visible.size and visible.max() > 0 else 1.0
+
+
+def _turned(layout):
+    if layout not in ("rows", "article"):
+        raise ValueError(f"layout is 'rows' or 'article' (queries across the top); it is {layout!r}.")
+    return layout == "article"
 
 
 def blobs(weights, queries, keys, mask=None, ax=None, layout="rows", color=QUERY):
@@ -211,10 +226,8 @@ def blobs(weights, queries, keys, mask=None, ax=None, layout="rows", color=QUERY
     layout="rows": queries down the side, as everywhere in this course. layout="article": queries
     across the top, so that a *column* adds up to 1. `weights` is always (T_q, T_k).
     """
-    values, queries, keys, mask = _grid(weights, queries, keys, mask)
-    if layout not in ("rows", "article"):
-        raise ValueError(f"layout is 'rows' or 'article' (queries across the top); it is {layout!r}.")
-    turned = layout == "article"
+    values, queries, keys, mask = checked_grid(weights, queries, keys, mask)
+    turned = _turned(layout)
     rows, columns = (len(keys), len(queries)) if turned else (len(queries), len(keys))
     ax = _axes(ax, columns, rows, cell=0.5)
     biggest = max(float(np.nanmax(np.abs(values), initial=0.0)), 1e-12)
@@ -281,6 +294,8 @@ def plane(points, words, ax=None, colors=None, arrows=False, names=("first numbe
 
 def _place_labels(ax, points, words, colors):
     """Put each word beside its point: the first of eight places that no other word or point takes."""
+    if not any(words):
+        return
     figure = ax.figure
     figure.canvas.draw()
     taken = [np.array([p, p]) for p in ax.transData.transform(points)] if len(points) else []

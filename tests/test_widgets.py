@@ -16,7 +16,8 @@ def double(x=1.0):
 
 
 def result(view):
-    return view._result.value
+    """The HTML that the view shows: an error, and words, bars or a picture."""
+    return view.error + view._text.value
 
 
 def test_a_moved_slider_calls_the_function_once():
@@ -56,6 +57,25 @@ def test_the_default_of_the_function_is_the_start():
     assert explore(double, x=(0.0, 5.0)).controls["x"].value == 1.0
 
 
+def test_an_array_becomes_a_grid_that_is_kept():
+    view = explore(lambda beta=1.0: np.eye(3) * beta, beta=(0.0, 1.0))
+    grid = view._holder.children[0]
+    view.controls["beta"].value = 0.5
+    assert view._holder.children == (grid,) and grid.kind == "weights"
+    assert np.frombuffer(grid.values, np.float32).reshape(3, 3)[1].tolist() == [0, 0.5, 0]
+    assert 'alt="Grid of weights' in view.still_html()
+
+
+def test_the_colours_of_scores_do_not_follow_the_slider():
+    view = explore(lambda s=2.0: np.array([[0.1, -1.0], [0.2, 0.3]]) * s, s=(0.0, 4.0))
+    grid = view._holder.children[0]
+    assert grid.kind == "scores" and grid.limit == 2.0
+    view.controls["s"].value = 4.0
+    assert grid.limit == 4.0
+    view.controls["s"].value = 0.0
+    assert grid.limit == 4.0 and grid.kind == "scores"
+
+
 @pytest.mark.parametrize("spec", [(3, 1), (0, 1, 0), [], None, (1, 2, 3, 4), ("a", "b")])
 def test_a_wrong_control_is_explained(spec):
     with pytest.raises(ValueError, match="'x'"):
@@ -72,9 +92,9 @@ def test_a_control_without_an_argument_is_explained():
     [
         ("<script>alert(1)</script>", "&lt;script&gt;"),
         (0.123456, "0.1235"),
-        ({"broke": 0.6, "ran": 0.4}, 'alt="Bars of what give returned: broke 0.60, ran 0.40."'),
-        ([1, 2], "0 1.00, 1 2.00"),
-        (np.eye(2), 'alt="Heat map of the (2, 2) array'),
+        ({"broke": 0.6, "<b>": 0.4}, ">0.60<"),
+        ({"broke": 0.6, "<b>": 0.4}, "&lt;b&gt;"),
+        ([1, 2], ">2.00<"),
     ],
 )
 def test_what_is_returned_decides_what_is_shown(returned, shown):
@@ -125,9 +145,9 @@ def test_the_page_does_not_jump_when_a_result_is_smaller():
 
     view = explore(draw, rows=(1, 8))
     view.controls["rows"].value = 8
-    tallest = view._result.layout.min_height
+    tallest = view._text.layout.min_height
     view.controls["rows"].value = 1
-    assert view._result.layout.min_height == tallest and int(tallest[:-2]) > 300
+    assert view._text.layout.min_height == tallest and int(tallest[:-2]) > 300
 
 
 def test_the_bundle_holds_picture_words_and_live_view(capsys, monkeypatch):

@@ -4,6 +4,7 @@
 picture of its first state, so that a page without a running kernel shows that and not nothing.
 """
 
+from course_utils.widgets.attention_grid import AttentionGrid
 from course_utils.widgets.explorer import explore
 
-__all__ = ["explore"]
+__all__ = ["AttentionGrid", "explore"]

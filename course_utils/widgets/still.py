@@ -15,6 +15,11 @@ class StillMixin:
         """HTML of the first state, for a page without a kernel."""
         raise TypeError(f"{type(self).__name__} has no still_html(): every view needs the picture of its first state.")
 
+    @property
+    def shown_id(self):
+        """The id of the widget that stands for this view on the page."""
+        return self.model_id
+
     def _ipython_display_(self):
         display(
             {
@@ -23,7 +28,7 @@ class StillMixin:
                 "application/vnd.jupyter.widget-view+json": {
                     "version_major": 2,
                     "version_minor": 0,
-                    "model_id": self.model_id,
+                    "model_id": self.shown_id,
                 },
             },
             raw=True,

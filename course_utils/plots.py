@@ -348,7 +348,7 @@ def bars(values, names, ax=None, color=QUERY, highlight=None, limit=None, title=
 def tokens(pieces, ids=None, ax=None, selected=None):
     """Tokens in a row as tinted boxes, ids below; long rows wrap. Spaces are shown as ␣. Returns the Axes."""
     tints = ["#D6E8F3", "#FBE8C4", "#D2EEE4", "#F4E1EB", "#E6E6E6"]
-    line, per_line = [], 74
+    line, per_line = [], 86
     x = y = 0
     for k, piece in enumerate(pieces):
         wide = max(len(label(piece)), len(str(ids[k])) * 0.85 if ids is not None else 0) + 1.0
@@ -357,7 +357,7 @@ def tokens(pieces, ids=None, ax=None, selected=None):
         line.append((x, y, wide, piece))
         x += wide + 0.5
     if ax is None:
-        _, ax = plt.subplots(figsize=(9, 0.35 + 0.72 * (y + 1)))
+        _, ax = plt.subplots(figsize=(9.8, 0.35 + 0.72 * (y + 1)))
     for k, (x, y, wide, piece) in enumerate(line):
         edge = INK if k == selected else "none"
         ax.add_patch(

@@ -93,7 +93,9 @@ class Page:
         self.page.on("request", lambda r: self._note(r.url, address))
         self.page.goto(f"{address}/lab/tree/{notebook}?reset")
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=90_000)
-        self.page.wait_for_function("window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel")
+        self.page.wait_for_function(
+            "window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+        )
 
     def _note(self, url, address):
         if not url.startswith((address, address.replace("http", "ws"), "data:", "blob:")):
@@ -104,7 +106,10 @@ class Page:
 
     def run_all(self, seconds=300):
         """Run all cells and wait until the kernel is idle again."""
-        self.page.evaluate("() => { window.__done = false; jupyterapp.commands.execute('notebook:run-all-cells').then(() => window.__done = true) }")
+        self.page.evaluate(
+            "() => { window.__done = false;"
+            "jupyterapp.commands.execute('notebook:run-all-cells').then(() => { window.__done = true }) }"
+        )
         self.page.wait_for_function("window.__done === true", timeout=seconds * 1000)
         self.page.wait_for_timeout(500)
 

@@ -1,91 +1,18 @@
-"""What surrounds the loop of `train.fit`: the threads it may use, the Stop button, the display.
+"""The live display of `train.fit`.
 
-The display is a bar, the time left, the latest losses and a growing loss curve. In a notebook the text and the picture
+It is a bar, the time left, the latest losses and a growing loss curve. In a notebook the text and the picture
 are two displays, updated in place; elsewhere a plain line is printed now and then. The picture costs far more than the
 text, so while the model trains it is coarse, and drawn again only if all display then stays within `SHARE` of the time.
 plots.py draws, and is imported when the first picture is due.
 """
 
-import os
-import signal
 import sys
-from contextlib import contextmanager
-from pathlib import Path
 from time import perf_counter
 
 TEXT_EVERY = 0.25  # seconds between two updates of the text
 LINE_EVERY = 10.0  # seconds between two printed lines outside a notebook
 SHARE = 0.04  # of the training time: the most that the display may take
 COARSE, FINE = 80, 130  # dots per inch of a picture while training, and of the last
-
-
-def threads(proc="/proc/self/cgroup", root="/sys/fs/cgroup"):
-    """How many CPU threads this process may really use: a container grants fewer than the host has.
-
-    The least of the process's affinity, the CPU quota of its cgroup and those around it (versions 1 and 2), and the
-    environment variable CPU_LIMIT, which Binder sets; never below 1.
-    """
-    granted = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
-    try:
-        lines = Path(proc).read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if controllers in ("", "cpu", "cpu,cpuacct", "cpuacct,cpu"):
-            top = Path(root) / controllers
-            folder = top / path.lstrip("/")
-            granted += [
-                quota for place in (folder, *folder.parents) if place.is_relative_to(top) for quota in _quota(place)
-            ]
-    try:
-        granted.append(float(os.environ.get("CPU_LIMIT", "inf")))
-    except ValueError:  # a limit that is no number is no limit
-        pass
-    return max(1, int(min(limit for limit in granted if limit > 0)))
-
-
-def _quota(folder):
-    """CPUs granted by one cgroup folder: a list of one number, or of none where it sets no limit."""
-    try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
-        else:
-            quota, period = ((folder / f"cpu.cfs_{n}_us").read_text(encoding="utf-8") for n in ("quota", "period"))
-        return [int(quota) / int(period)]
-    except (OSError, ValueError):  # no such file, or "max": no limit
-        return []
-
-
-class Stop:
-    """Makes an interrupt a request that the loop answers between two steps: no update or file is left half done.
-
-    A second interrupt breaks off at once where `may_break` says so, and nowhere else.
-    """
-
-    def __enter__(self):
-        self.asked = self.breakable = False
-        try:
-            self.before = signal.signal(signal.SIGINT, self.ask)
-        except ValueError:  # not the main thread, which alone gets signals
-            self.before = None
-        return self
-
-    def __exit__(self, *_):
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
-
-    def ask(self, *_):
-        if self.asked and self.breakable:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    @contextmanager
-    def may_break(self):
-        self.breakable = True
-        try:
-            yield
-        finally:
-            self.breakable = False
 
 
 def in_notebook():

@@ -34,14 +34,14 @@ TAILS = {"": 60, "again": 20, "twice": 10, "before breakfast": 10}
 OBJECTS = {
     "pencil": (
         15,
-        {"dropped": 60, "sat on": 40},
+        {"dropped": 16, "found": 28, "sat on": 28, "borrowed": 28},
         {"": 40, "mechanical": 12, "new": 24, "favourite": 24},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
     "dog": (
         15,
-        {"walked": 60, "chased": 40},
-        {"": 40, "old": 24, "little": 18, "noisy": 18},
+        {"walked": 40, "found": 30, "lost": 30},
+        {"": 40, "old": 25, "little": 25, "noisy": 10},
         {
             "my lead got tangled": 36,
             "my lead stretched": 14,
@@ -52,25 +52,25 @@ OBJECTS = {
     ),
     "band": (
         12,
-        {"booked": 50, "paid": 50},
-        {"": 40, "new": 24, "favourite": 24, "noisy": 12},
+        {"booked": 25, "dropped": 50, "found": 25},
+        {"": 40, "new": 20, "favourite": 20, "noisy": 20},
         {"my lead quit": 60, "my lead overslept": 25, "my lead forgot the words": 15},
     ),
     "race": (
         12,
-        {"ran": 60, "finished": 40},
+        {"ran": 50, "lost": 50},
         {"": 40, "first": 36, "last": 24},
         {"my lead vanished": 60, "my lead shrank": 25, "my lead doubled": 15},
     ),
     "roof": (
         8,
-        {"fixed": 60, "painted": 40},
+        {"fixed": 50, "sat on": 50},
         {"": 40, "old": 30, "leaky": 30},
         {"my lead got stolen": 65, "my lead melted": 35},
     ),
     "case": (
         8,
-        {"reopened": 60, "lost": 40},
+        {"reopened": 25, "dropped": 50, "lost": 25},
         {"": 40, "strange": 24, "murder": 24, "first": 12},
         {"my lead went cold": 65, "my lead fell apart": 35},
     ),
@@ -167,7 +167,7 @@ OBJECTS = {
 
 # A sentence that has all the words of one of these is never trained on. Each of the words is seen in
 # other company: the mechanical watch, the new pencil.
-HELD_OUT = ["mechanical pencil", "noisy band", "little dog lead", "we last race"]
+HELD_OUT = ["mechanical pencil", "noisy dog", "we last race"]
 
 
 def rules():

@@ -2,7 +2,8 @@
 
 `fit` trains any model that turns ids (B, T) into logits (B, T, vocab_size). Losses are cross-entropy in nats,
 averaged over lessons; a target of -100 is no lesson. The recipe is that of section 5 of the paper in today's form:
-AdamW, a learning rate that rises and falls, gradients clipped. Imports torch; the display is in _live.py.
+AdamW, a learning rate that rises and falls, gradients clipped. Imports torch; the display is in _live.py, threads
+and Stop are in _machine.py.
 """
 
 import dataclasses
@@ -10,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +22,9 @@ from safetensors import SafetensorError
 from torch.nn import functional as F
 
 from course_utils import shifted_seed
-from course_utils._live import Live, Stop, threads
+from course_utils._live import Live
+from course_utils._machine import Stop, threads
+from course_utils.model import evaluating
 
 NO_LESSON = -100  # a target that is not scored
 CLIP = 1.0  # the longest gradient that is used as it is
@@ -101,7 +103,7 @@ def evaluate(model, inputs, targets):
     taught = lessons > 0  # rows without a lesson have no mean
     rows = max(1, EVAL_TOKENS // targets.shape[1])
     parts = (tensor[taught].split(rows) for tensor in (inputs, targets, lessons))
-    with _looking(model):
+    with evaluating(model):
         total = sum(cross_entropy(model(x), y).item() * n.sum().item() for x, y, n in zip(*parts, strict=True))
     return total / lessons.sum().item()
 
@@ -338,22 +340,10 @@ def _next(batches, model, step, steps):
     )
 
 
-@contextmanager
-def _looking(model):
-    """Eval mode and no gradients for a while; the mode is restored."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-
-
 def _look(model, val, probe):
     """What one evaluation adds: the validation loss and the probe's result, each None if not asked for."""
     val_loss = None if val is None else evaluate(model, *val)
-    with _looking(model):
+    with evaluating(model):
         return val_loss, None if probe is None else probe(model)
 
 

@@ -6,5 +6,6 @@ picture of its first state, so that a page without a running kernel shows that a
 
 from course_utils.widgets.attention_grid import AttentionGrid
 from course_utils.widgets.explorer import explore
+from course_utils.widgets.vector_plane import VectorPlane
 
-__all__ = ["AttentionGrid", "explore"]
+__all__ = ["AttentionGrid", "VectorPlane", "explore"]

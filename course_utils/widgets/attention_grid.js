@@ -13,7 +13,8 @@ function render({ model, el }) {
   const strip = h("div", { className: "pl-strip" });
   strip.setAttribute("aria-hidden", "true");
   const table = h("table", { className: "pl-hidden" });
-  const root = h("div", { className: "pl-view" },
+  // JupyterLab would move its own cells with the arrow keys
+  const root = h("div", { className: "pl-view", "data-lm-suppress-shortcuts": "true" },
     errorLine(model, bag), h("div", { className: "pl-scroll" }, canvas), table, strip, status, detail,
     h("div", { className: "pl-tools" },
       switchButton(model, bag, "look", ["numbers", "blobs"], ["Show blobs", "Show numbers"]),

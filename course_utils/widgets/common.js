@@ -133,3 +133,10 @@ function sized(canvas, width, height) {
   context.clearRect(0, 0, width, height);
   return context;
 }
+
+// A text that is too wide for its place, cut with an ellipsis.
+function shortened(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  while (text.length > 1 && context.measureText(`${text}…`).width > width) text = text.slice(0, -1);
+  return `${text}…`;
+}

@@ -41,7 +41,7 @@ class Driver:
         except Exception as error:  # the reader's function: say what happened, keep the view alive
             where = f" (values: {self.listed()})" if self.controls else ""
             self._complain(
-                f"{self.name} stopped with {type(error).__name__}: {error}{where}. Move a control or mend the function."
+                f"{self.name} stopped with {type(error).__name__}: {str(error).rstrip('.')}{where}. Move a control or mend the function."
             )
         else:
             self._complain("")

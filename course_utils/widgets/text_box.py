@@ -1,9 +1,11 @@
-"""Views whose function reads a text that is typed: the box above them, and what of a text can be sent."""
+"""Views whose function reads a text that is typed: the box above them, and what of any text can be sent or drawn."""
 
 import functools
+import html
 
 import ipywidgets
 import traitlets
+from matplotlib import font_manager
 
 from course_utils.widgets.view import View
 
@@ -17,6 +19,12 @@ def sendable(text):
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def drawable(text):
+    """The text with an empty box for each character that the figures' font lacks, such as most emoji."""
+    known = font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).get_charmap()
+    return "".join(c if ord(c) in known or c in "\n\t\r" else "□" for c in text)
+
+
 class TextBox(ipywidgets.Textarea):
     """The core text area, which also survives half a character: Python keeps it, the page shows "\\ufffd"."""
 
@@ -26,28 +34,36 @@ class TextBox(ipywidgets.Textarea):
 class TextView(View):
     """A view whose function gets the text of a box above it as first argument, then its other controls by name.
 
-    A ValueError is shown as it stands, since it speaks to the reader ("the word 'x' is not among ...");
-    other errors are shown with their kind.
+    With `text=None` there is no box, and the function has only its controls. A ValueError is shown as it stands,
+    since it speaks to the reader ("the word 'x' is not among ..."); other errors are shown with their kind.
     """
 
     def __init__(self, first, text, controls, **traits):
         wide = ipywidgets.Layout(width="95%", height="52px")
-        self.box = TextBox(text, description="text", layout=wide, style={"description_width": "initial"})
+        look = {"description": "text", "style": {"description_width": "initial"}, "layout": wide}
+        self.box = None if text is None else TextBox(text, **look)
         self._refusal = ""
         super().__init__(self._reading(first), controls, **traits)
-        self.box.observe(self.driver.update, names="value")
+        if self.box:
+            self.box.observe(self.driver.update, names="value")
 
     @property
     def controls(self):
-        """The text box, and the controls by the name of the argument they drive."""
-        return {"text": self.box, **self.driver.controls}
+        """The text box, if there is one, and the controls by the name of the argument they drive."""
+        return {"text": self.box, **self.driver.controls} if self.box else self.driver.controls
+
+    def still_html(self):
+        """The picture for a page without a kernel; of the controls, names and values."""
+        listed = ", ".join(filter(None, ["a text box" if self.box else "", self.driver.listed()]))
+        words = f"<p><i>Controls, when the notebook runs: {html.escape(listed)}</i></p>" if listed else ""
+        return words + self.picture()._repr_html_()
 
     def _reading(self, function):
         @functools.wraps(function)
         def read(**values):
             self._refusal = ""
             try:
-                return function(self.box.value, **values)
+                return function(self.box.value, **values) if self.box else function(**values)
             except ValueError as error:
                 self._refusal = f"{getattr(function, '__name__', 'The function')}: {error}"
                 raise

@@ -11,6 +11,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -1,0 +1,155 @@
+"""The views in a real JupyterLab: numbers on the screen against NumPy, speed of moving, errors, themes."""
+
+import numpy as np
+import pytest
+
+from course_utils import attention
+from test_pages import idle
+
+pytestmark = pytest.mark.slow
+
+GRID = """
+import numpy as np
+from course_utils import attention
+from course_utils.widgets import AttentionGrid, explore
+calls = []
+scores = np.array([[0.0, 1.0, 2.0], [3.0, 0.5, 0.0], [1.0, 1.0, 4.0]])
+def weights(beta=1.0):
+    calls.append(beta)
+    return attention.softmax(beta * scores)
+"""
+SHOW = "grid = AttentionGrid(weights, ['I', '<b>dropped</b>', 'my'], beta=(0.0, 5.0, 0.1)); grid"
+SCORES = np.array([[0.0, 1.0, 2.0], [3.0, 0.5, 0.0], [1.0, 1.0, 4.0]])
+
+
+def table(page, cell=-1):
+    """The numbers that a screen reader finds behind the grid."""
+    page.page.wait_for_timeout(350)
+    rows = page.page.locator(".pl-view table").nth(cell).locator("tr").all()[1:]
+    return np.array([[float(c) for c in row.locator("td").all_inner_texts()] for row in rows])
+
+
+def readout(page):
+    return float(page.page.locator(".widget-readout").first.inner_text())
+
+
+def ask(page, code):
+    """Run `code` in the page's kernel and return what it prints."""
+    return page.page.evaluate(
+        """async (code) => {
+          const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+          const future = kernel.requestExecute({ code });
+          let text = "";
+          future.onIOPub = (m) => { if (m.header.msg_type === "stream") text += m.content.text; };
+          await future.done;
+          return text;
+        }""",
+        code,
+    )
+
+
+def test_numbers_on_the_screen_are_numpys(run):
+    page = run(GRID, SHOW)
+    np.testing.assert_allclose(table(page), attention.softmax(SCORES), atol=0.006)
+    handle = page.page.locator(".noUi-handle").first
+    handle.focus()
+    for _ in range(7):
+        page.page.keyboard.press("ArrowRight")
+    idle(page)
+    np.testing.assert_allclose(table(page), attention.softmax(readout(page) * SCORES), atol=0.006)
+    assert page.page.locator(".pl-view b").count() == 0  # a token is text
+    assert page.errors == [] and page.outside == []
+
+
+def test_the_last_of_many_quick_moves_wins(run):
+    page = run(GRID, SHOW, SHOW, SHOW)  # the cell run three times
+    handle = page.page.locator(".noUi-handle").last
+    handle.focus()
+    memory = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS')][0])"
+    before = int(ask(page, memory))
+    for press in range(200):
+        page.page.keyboard.press("ArrowLeft" if press % 5 == 0 else "ArrowRight" if press < 60 else "ArrowLeft")
+    idle(page)
+    value = float(page.page.locator(".widget-readout").last.inner_text())
+    np.testing.assert_allclose(table(page), attention.softmax(value * SCORES), atol=0.006)
+    assert int(ask(page, memory)) - before < 20_000  # kB
+    ask(page, "calls.clear()")
+    page.page.keyboard.press("ArrowRight")
+    idle(page)
+    assert ask(page, "print(len(calls))").strip() == "1"
+
+
+def test_errors_are_told_in_the_view_and_the_next_value_recovers(run):
+    page = run(
+        GRID + "\nbad = {1: lambda: 1 / 0, 2: lambda: np.full((3, 3), np.nan), 3: lambda: np.eye(2)}\n"
+        "def sometimes(x=0): return bad[x]() if x in bad else attention.softmax(scores)\n"
+        "AttentionGrid(sometimes, list('abc'), x=(0, 4))"
+    )
+    handle, line = page.page.locator(".noUi-handle").first, page.page.locator(".pl-error").first
+    handle.focus()
+    for words in ("division by zero", "NaN", "shape (2, 2)"):
+        page.page.keyboard.press("ArrowRight")
+        idle(page)
+        assert words in line.inner_text()
+    page.page.keyboard.press("ArrowRight")
+    idle(page)
+    assert not line.is_visible()
+    np.testing.assert_allclose(table(page), attention.softmax(SCORES), atol=0.006)
+
+
+def test_a_cell_is_held_and_let_go_by_keyboard_and_mouse(run):
+    page = run(GRID, "AttentionGrid(attention.softmax(scores), list('abc'))")
+    canvas, status = page.page.locator(".pl-view canvas"), page.page.locator(".pl-status")
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.page.keyboard.press(key)
+        idle(page)
+    assert "Held: query b, key a" in status.inner_text()
+    assert "weight 0.883" in page.page.locator(".pl-detail").inner_text()
+    page.page.keyboard.press("Escape")
+    idle(page)
+    assert "Held" not in status.inner_text()
+    box = canvas.bounding_box()
+    for expected in (True, False):
+        page.page.mouse.click(box["x"] + box["width"] - 30, box["y"] + box["height"] - 15)
+        idle(page)
+        assert ("Held: query c, key c" in status.inner_text()) is expected
+
+
+def test_labels_follow_the_theme(run):
+    page = run(GRID, "AttentionGrid(attention.softmax(scores), list('abc'))")
+    ink = "() => getComputedStyle(document.querySelector('.pl-view')).color"
+    pixels = "() => document.querySelector('.pl-view canvas').toDataURL()"
+    light, drawn = page.page.evaluate(ink), page.page.evaluate(pixels)
+    page.theme("Dark")
+    assert page.page.evaluate(ink) != light and page.page.evaluate(pixels) != drawn
+    page.theme("Light")
+
+
+def test_five_hundred_tokens_draw_within_a_second(run):
+    page = run(
+        GRID,
+        "large = np.random.default_rng(0).normal(size=(512, 512))\n"
+        "AttentionGrid(lambda beta=1.0: attention.softmax(beta * large), range(512), beta=(0.0, 5.0))",
+    )
+    took = page.page.evaluate(
+        """async () => {
+          const canvas = document.querySelector(".pl-view canvas"), before = canvas.toDataURL();
+          const start = performance.now(), took = () => performance.now() - start;
+          const handle = document.querySelector(".noUi-handle");
+          handle.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+          while (canvas.toDataURL() === before && took() < 5000) await new Promise(requestAnimationFrame);
+          return took();
+        }"""
+    )
+    assert took < 2000, f"{took:.0f} ms"  # a second on a quiet machine
+
+
+def test_saving_gives_a_picture_file(run, tmp_path):
+    page = run(GRID, "AttentionGrid(attention.softmax(scores), list('abc'))")
+    for kind, start in (("SVG", b"<?xml"), ("PNG", b"\x89PNG")):
+        with page.page.expect_download() as download:
+            page.page.get_by_text(f"Save {kind}").click()
+        path = tmp_path / kind
+        download.value.save_as(path)
+        assert path.read_bytes().startswith(start)

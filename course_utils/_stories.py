@@ -5,7 +5,7 @@ A story is: opener, verb, "my", adjective, object, reaction, ending, tail, as in
 Numbers are weights: how likely a phrase is against the others beside it. An empty phrase says nothing.
 
 An ending names a part of the object and what became of it. Most parts have several lives: the lead of
-a pencil, of a dog, of a band, of a race, on a roof, in a detective's case. The ending then hangs on the
+a pencil, of a dog, of a band, of a race, on a roof, of a lamp, in a detective's case. The ending then hangs on the
 object alone, and no reaction has fewer than two words, so the object stands five or more tokens before
 what became of the part. "my" in an ending follows the opener: we ... our, you ... your.
 """
@@ -28,56 +28,62 @@ REACTIONS = {
     "it turns out that": 12,
 }
 
-TAILS = {"": 60, "again": 20, "twice": 10, "before breakfast": 10}
+TAILS = {"": 60, "again": 25, "before breakfast": 15}
 
 # object -> (weight, verbs, adjectives, endings)
 OBJECTS = {
     "pencil": (
-        15,
-        {"dropped": 16, "found": 28, "sat on": 28, "borrowed": 28},
-        {"": 40, "mechanical": 12, "new": 24, "favourite": 24},
+        10,
+        {"dropped": 25, "found": 25, "sat on": 25, "borrowed": 25},
+        {"": 40, "mechanical": 15, "old": 15, "new": 10, "favourite": 20},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
     "dog": (
-        15,
-        {"walked": 40, "found": 30, "lost": 30},
-        {"": 40, "old": 25, "little": 25, "noisy": 10},
+        14,
+        {"walked": 20, "found": 40, "lost": 40},
+        {"": 40, "old": 15, "new": 15, "favourite": 20, "noisy": 10},
         {
-            "my lead got tangled": 36,
-            "my lead stretched": 14,
+            "my lead got tangled": 39,
+            "my lead stretched": 16,
             "my lead slipped": 10,
-            "its bark woke the neighbours": 24,
-            "its bark scared the postman": 16,
+            "its bark woke the neighbours": 21,
+            "its bark scared the postman": 14,
         },
     ),
     "band": (
         12,
-        {"booked": 25, "dropped": 50, "found": 25},
-        {"": 40, "new": 20, "favourite": 20, "noisy": 20},
+        {"booked": 20, "dropped": 40, "found": 40},
+        {"": 40, "old": 15, "new": 15, "favourite": 20, "noisy": 10},
         {"my lead quit": 60, "my lead overslept": 25, "my lead forgot the words": 15},
     ),
     "race": (
         12,
-        {"ran": 50, "lost": 50},
-        {"": 40, "first": 36, "last": 24},
+        {"ran": 30, "lost": 70},
+        {"": 40, "first": 20, "last": 20, "favourite": 20},
         {"my lead vanished": 60, "my lead shrank": 25, "my lead doubled": 15},
     ),
     "roof": (
-        8,
-        {"fixed": 50, "sat on": 50},
-        {"": 40, "old": 30, "leaky": 30},
-        {"my lead got stolen": 65, "my lead melted": 35},
+        10,
+        {"fixed": 20, "painted": 40, "sat on": 40},
+        {"": 40, "old": 25, "new": 25, "leaky": 10},
+        {"my lead got stolen": 65, "my lead leaked": 35},
     ),
     "case": (
-        8,
-        {"reopened": 25, "dropped": 50, "lost": 25},
-        {"": 40, "strange": 24, "murder": 24, "first": 12},
+        10,
+        {"reopened": 20, "dropped": 40, "lost": 40},
+        {"": 40, "old": 15, "new": 15, "first": 10, "last": 10, "strange": 10},
         {"my lead went cold": 65, "my lead fell apart": 35},
     ),
+    "lamp": (
+        10,
+        {"dropped": 35, "found": 35, "moved": 30},
+        {"": 40, "old": 20, "new": 20, "favourite": 20},
+        {"my lead was too short": 65, "my lead melted": 35},
+    ),
     "tree": (
-        8,
-        {"climbed": 60, "watered": 40},
-        {"": 40, "old": 24, "favourite": 24, "little": 12},
+        7,
+        {"climbed": 40, "watered": 20, "painted": 40},
+        {"": 40, "old": 25, "favourite": 25, "little": 10},
         {
             "its bark peeled off": 36,
             "its bark crumbled": 19,
@@ -87,81 +93,93 @@ OBJECTS = {
     ),
     "elephant": (
         5,
-        {"washed": 60, "fed": 40},
-        {"": 40, "thirsty": 36, "little": 24},
+        {"washed": 40, "fed": 30, "borrowed": 30},
+        {"": 40, "old": 20, "little": 20, "thirsty": 20},
         {"its trunk sprayed the postman": 65, "its trunk got stuck": 35},
     ),
     "violin": (
         5,
-        {"tuned": 50, "sat on": 50},
-        {"": 40, "new": 30, "borrowed": 30},
+        {"tuned": 40, "dropped": 20, "sat on": 20, "borrowed": 20},
+        {"": 40, "old": 20, "new": 20, "favourite": 20},
         {"its bow snapped": 60, "its bow squeaked": 40},
     ),
     "boat": (
         5,
-        {"launched": 60, "painted": 40},
-        {"": 40, "new": 24, "little": 24, "borrowed": 12},
+        {"launched": 40, "painted": 30, "borrowed": 30},
+        {"": 40, "old": 20, "new": 20, "little": 20},
         {"its bow hit a rock": 65, "its bow leaked": 35},
     ),
     "present": (
         5,
-        {"wrapped": 60, "dropped": 40},
-        {"": 40, "birthday": 36, "last": 24},
+        {"wrapped": 40, "dropped": 20, "found": 20, "sat on": 20},
+        {"": 40, "birthday": 20, "first": 20, "last": 20},
         {"its bow came undone": 65, "its bow fell off": 35},
     ),
     "door": (
         5,
-        {"locked": 60, "painted": 40},
-        {"": 40, "front": 36, "new": 24},
+        {"locked": 40, "fixed": 30, "painted": 30},
+        {"": 40, "front": 20, "old": 20, "new": 20},
         {"my key got stuck": 65, "my key snapped": 35},
     ),
     "song": (
         5,
-        {"sang": 60, "wrote": 40},
-        {"": 40, "love": 30, "first": 18, "new": 12},
+        {"sang": 50, "wrote": 50},
+        {"": 40, "love": 20, "first": 10, "new": 10, "favourite": 20},
         {"my key was too high": 65, "my key changed": 35},
     ),
     "piano": (
         5,
-        {"tuned": 60, "moved": 40},
-        {"": 40, "grand": 36, "mechanical": 24},
+        {"tuned": 40, "moved": 30, "sold": 30},
+        {"": 40, "grand": 15, "mechanical": 15, "old": 15, "new": 15},
         {"my key went silent": 60, "my key fell off": 40},
     ),
     "computer": (
         5,
-        {"restarted": 50, "unplugged": 50},
-        {"": 40, "new": 36, "old": 24},
+        {"unplugged": 40, "fixed": 30, "moved": 30},
+        {"": 40, "old": 30, "new": 30},
         {"my mouse stopped working": 60, "my mouse froze": 40},
     ),
     "cat": (
         5,
-        {"fed": 60, "chased": 40},
-        {"": 40, "lazy": 36, "old": 24},
+        {"fed": 40, "washed": 30, "found": 30},
+        {"": 40, "old": 20, "little": 20, "lazy": 20},
         {"my mouse escaped": 60, "my mouse giggled": 40},
     ),
     "thumb": (
-        5,
-        {"hit": 60, "burned": 40},
-        {"": 40, "left": 36, "poor": 24},
+        4,
+        {"hit": 50, "burned": 50},
+        {"": 50, "left": 25, "poor": 25},
         {"my nail turned blue": 65, "my nail fell off": 35},
     ),
     "fence": (
-        5,
-        {"painted": 50, "fixed": 50},
-        {"": 40, "garden": 36, "old": 24},
+        4,
+        {"painted": 40, "fixed": 30, "climbed": 30},
+        {"": 40, "garden": 20, "old": 20, "new": 20},
         {"my nail bent": 60, "my nail went rusty": 40},
     ),
     "watch": (
-        6,
-        {"dropped": 50, "wound": 50},
-        {"": 30, "mechanical": 40, "old": 30},
+        5,
+        {"wound": 40, "dropped": 20, "found": 20, "sold": 20},
+        {"": 40, "mechanical": 20, "old": 20, "favourite": 20},
         {"its spring snapped": 60, "its spring jammed": 40},
     ),
     "sofa": (
         5,
-        {"sat on": 60, "moved": 40},
-        {"": 40, "leather": 36, "new": 24},
+        {"sat on": 40, "moved": 30, "sold": 30},
+        {"": 40, "leather": 20, "old": 20, "new": 20},
         {"its spring squeaked": 60, "its spring went boing": 40},
+    ),
+    "letter": (
+        4,
+        {"opened": 40, "posted": 40, "found": 20},
+        {"": 40, "love": 20, "secret": 20, "last": 20},
+        {"its seal cracked": 60, "its seal melted": 40},
+    ),
+    "zoo": (
+        4,
+        {"visited": 50, "opened": 50},
+        {"": 40, "local": 20, "favourite": 20, "new": 20},
+        {"its seal clapped": 60, "its seal sneezed": 40},
     ),
 }
 

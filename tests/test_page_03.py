@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from page_code import definitions
 
 from course_utils import attention
+from page_code import definitions
 
 
 @pytest.fixture(scope="module")

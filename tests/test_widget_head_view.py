@@ -127,11 +127,11 @@ def test_a_function_under_a_slider_and_its_errors():
 
 def test_long_sentences_are_quick_and_their_lines_few():
     w = weights(2, 4, 512, 512).astype(np.float32)
-    begin = time.perf_counter()
+    begin = time.process_time()
     view = HeadView(w, range(512))
     view.head = 3
     view.hover = ["query", 300]
-    assert time.perf_counter() - begin < 1.0
+    assert time.process_time() - begin < 1.0
     assert 0 < len(lines(view)) <= MOST_LINES and len(view.given) == 4 * 512
     view.hover = []
     assert len(lines(view)) == MOST_LINES and f"the {MOST_LINES} largest" in view.detail

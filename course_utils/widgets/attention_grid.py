@@ -14,9 +14,10 @@ class AttentionGrid(View):
     """A grid of weights or scores to look into: rows are queries, columns keys.
 
     AttentionGrid(values, queries, keys) shows a (T_q, T_k) array; AttentionGrid(function, queries,
-    keys, beta=(0.0, 9.0)) shows what `function(beta)` returns, under a slider. `mask` is boolean,
-    True = may attend: other cells are hatched. With `Q` (T_q, d_k) and `K` (T_k, d_k) a cell tells
-    how its score is made. kind="scores" for numbers before softmax; `limit` then fixes the colours.
+    keys, beta=(0.0, 9.0)) shows what `function(beta)` returns, under a slider: an array, or a pair
+    (array, mask). `mask` is boolean, True = may attend: other cells are hatched. With `Q` (T_q, d_k)
+    and `K` (T_k, d_k) a cell tells how its score is made (scaled=False: without the division by
+    sqrt(d_k)). kind="scores" for numbers before softmax; `limit` then fixes the colours.
 
     Hover a cell to look at it, click to hold it, Esc or a second click lets go; arrow keys move.
     """
@@ -46,13 +47,14 @@ class AttentionGrid(View):
         mask=None,
         Q=None,
         K=None,
+        scaled=True,
         kind="weights",
         limit=None,
         look="numbers",
         layout="rows",
         **controls,
     ):
-        self._mask, self._limit = mask, limit
+        self._mask, self._limit, self._scaled = mask, limit, scaled
         self._made_of = (
             None if Q is None or K is None else (plots.to_numpy(Q).astype(float), plots.to_numpy(K).astype(float))
         )
@@ -75,11 +77,13 @@ class AttentionGrid(View):
         self.observe(self._tell, names=["cell", "hover"])
 
     def show_value(self, value, limit=None):
-        """Show an array of (T_q, T_k) in place of the present one; ValueError for any other shape.
+        """Show an array of (T_q, T_k), or a pair (array, mask), in place of the present one.
 
-        `limit` is the largest score that the colours reach.
+        `limit` is the largest score that the colours reach. ValueError for any other shape.
         """
         self._limit = self._limit if limit is None else limit
+        if isinstance(value, tuple) and len(value) == 2:
+            value, self._mask = value
         grid, _, _, mask = plots.checked_grid(value, self.query_names, self.key_names, self._mask)
         if np.isnan(grid).any():
             raise ValueError("the grid holds NaN, which is not a number: look for 0/0 or a row of -inf.")
@@ -108,18 +112,18 @@ class AttentionGrid(View):
             q, k = self._made_of[0][i], self._made_of[1][j]
             terms = [f"{a:.2f}·{b:.2f}" for a, b in zip(q, k, strict=True)]
             more = f" + {len(terms) - MOST_TERMS} more" if len(terms) > MOST_TERMS else ""
-            score = q @ k / np.sqrt(len(q))
-            lines += [
-                f"q · k = {' + '.join(terms[:MOST_TERMS])}{more} = {q @ k:.3f}",
-                f"divided by √d_k = √{len(q)}: score {score:.3f}",
-            ]
+            divisor = np.sqrt(len(q)) if self._scaled else 1.0
+            score = q @ k / divisor
+            lines.append(f"q · k = {' + '.join(terms[:MOST_TERMS])}{more} = {q @ k:.3f}")
+            if self._scaled:
+                lines.append(f"divided by √d_k = √{len(q)}: score {score:.3f}")
             if self.kind == "weights":
-                scores = self._made_of[0][i] @ self._made_of[1].T / np.sqrt(len(q))
-                top = scores[~self._hidden[i]].max()
-                total = np.exp(scores - top)[~self._hidden[i]].sum()
+                scores = (q @ self._made_of[1].T / divisor)[~self._hidden[i]]
+                total = np.exp(scores - scores.max()).sum()
+                mine = np.exp(score - scores.max())
                 lines.append(
-                    f"softmax: e^({score:.2f} - {top:.2f}) = {np.exp(score - top):.3f}, "
-                    f"of the row's total {total:.3f}: {np.exp(score - top) / total:.3f}"
+                    f"softmax: e^({score:.2f} - {scores.max():.2f}) = {mine:.3f}, "
+                    f"of the row's total {total:.3f}: {mine / total:.3f}"
                 )
         elif self.kind == "weights":
             lines.append(f"The row of {query} adds up to {self._grid[i][~self._hidden[i]].sum():.3f}.")

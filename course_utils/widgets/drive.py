@@ -40,9 +40,8 @@ class Driver:
             self._sink(self.function(**self.values()))
         except Exception as error:  # the reader's function: say what happened, keep the view alive
             where = f" (values: {self.listed()})" if self.controls else ""
-            self._complain(
-                f"{self.name} stopped with {type(error).__name__}: {str(error).rstrip('.')}{where}. Move a control or mend the function."
-            )
+            what = f"{self.name} stopped with {type(error).__name__}: {str(error).rstrip('.')}"
+            self._complain(f"{what}{where}. Move a control or mend the function.")
         else:
             self._complain("")
         finally:

@@ -1,6 +1,6 @@
 // HeadView: small grids to choose a head from, and its lines between two sentences, as Python chose them.
 
-const BLUE = "0,114,178";
+const BLUE = "0,114,178", LIGHT_BLUE = "107,183,232";    // the query's colour, on light and on dark
 const TOKEN_FONT = "13px system-ui, sans-serif";
 const LABEL_WIDTH = 128;
 
@@ -89,7 +89,7 @@ function render({ model, el }) {
     context.textAlign = "left";
     context.fillStyle = palette.dark ? "#E69F00" : "#8A5F00";
     context.fillText("key: looked at", box.right + 6, 11);
-    const ink = palette.dark ? "107,183,232" : BLUE, middle = (box.left + box.right) / 2;
+    const ink = palette.dark ? LIGHT_BLUE : BLUE, middle = (box.left + box.right) / 2;
     for (let n = 0; n < lines.length; n += 3) {
       const from = box.top + (lines[n] + 0.5) * high, to = box.top + (lines[n + 1] + 0.5) * high, weight = lines[n + 2];
       context.strokeStyle = `rgba(${ink},${Math.min(1, Math.max(0.06, weight)).toFixed(3)})`;
@@ -114,7 +114,7 @@ function render({ model, el }) {
     names.forEach((_, i) => {
       const weight = isChosen(i) ? 1 : given ? given[i] : 0;
       if (weight < 0.005) return;
-      context.fillStyle = isChosen(i) ? `rgb(${BLUE})` : `rgba(${BLUE},${(0.85 * weight).toFixed(3)})`;
+      context.fillStyle = isChosen(i) ? `rgb(${BLUE})` : `rgba(${palette.dark ? LIGHT_BLUE : BLUE},${((palette.dark ? 0.62 : 0.85) * weight).toFixed(3)})`;
       context.fillRect(edge, middle(i) - plate / 2, LABEL_WIDTH + 4, plate);
     });
     let order = names.map((_, i) => i);

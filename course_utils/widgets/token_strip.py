@@ -173,6 +173,8 @@ def _place_made(before, after):
 
 
 def _note(steps, k, place):
+    if len(steps) == 1:
+        return "Nothing to merge in this piece."
     if k == 0:
         return f"Before any merge: {_count(len(steps[0]), 'byte')}, each a token of its own."
     left, right = map(_seen, steps[k - 1][place : place + 2])

@@ -14,9 +14,9 @@ import re
 
 # possessive -> openers
 OPENERS = {
-    "my": {"I just": 36, "this morning I": 12, "yesterday I": 12},
-    "our": {"we just": 13, "yesterday we": 7},
-    "your": {"you just": 13, "this morning you": 7},
+    "my": {"I just": 26, "this morning I": 9, "yesterday I": 9},
+    "our": {"we just": 18, "yesterday we": 10},
+    "your": {"you just": 18, "this morning you": 10},
 }
 
 REACTIONS = {
@@ -33,7 +33,7 @@ TAILS = {"": 60, "again": 25, "before breakfast": 15}
 # object -> (weight, verbs, adjectives, endings)
 OBJECTS = {
     "pencil": (
-        10,
+        12,
         {"dropped": 25, "found": 25, "sat on": 25, "borrowed": 25},
         {"": 40, "mechanical": 15, "old": 15, "new": 10, "favourite": 20},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
@@ -101,19 +101,19 @@ OBJECTS = {
         5,
         {"tuned": 40, "dropped": 20, "sat on": 20, "borrowed": 20},
         {"": 40, "old": 20, "new": 20, "favourite": 20},
-        {"its bow snapped": 60, "its bow squeaked": 40},
+        {"my bow snapped": 60, "my bow squeaked": 40},
     ),
     "boat": (
         5,
         {"launched": 40, "painted": 30, "borrowed": 30},
         {"": 40, "old": 20, "new": 20, "little": 20},
-        {"its bow hit a rock": 65, "its bow leaked": 35},
+        {"my bow hit a rock": 65, "my bow leaked": 35},
     ),
     "present": (
         5,
         {"wrapped": 40, "dropped": 20, "found": 20, "sat on": 20},
         {"": 40, "birthday": 20, "first": 20, "last": 20},
-        {"its bow came undone": 65, "its bow fell off": 35},
+        {"my bow came undone": 65, "my bow fell off": 35},
     ),
     "door": (
         5,
@@ -161,25 +161,25 @@ OBJECTS = {
         5,
         {"wound": 40, "dropped": 20, "found": 20, "sold": 20},
         {"": 40, "mechanical": 20, "old": 20, "favourite": 20},
-        {"its spring snapped": 60, "its spring jammed": 40},
+        {"my spring snapped": 60, "my spring jammed": 40},
     ),
     "sofa": (
         5,
         {"sat on": 40, "moved": 30, "sold": 30},
         {"": 40, "leather": 20, "old": 20, "new": 20},
-        {"its spring squeaked": 60, "its spring went boing": 40},
+        {"my spring squeaked": 60, "my spring went boing": 40},
     ),
     "letter": (
         4,
         {"opened": 40, "posted": 40, "found": 20},
         {"": 40, "love": 20, "secret": 20, "last": 20},
-        {"its seal cracked": 60, "its seal melted": 40},
+        {"my seal cracked": 60, "my seal melted": 40},
     ),
     "zoo": (
         4,
         {"visited": 50, "opened": 50},
         {"": 40, "local": 20, "favourite": 20, "new": 20},
-        {"its seal clapped": 60, "its seal sneezed": 40},
+        {"my seal clapped": 60, "my seal sneezed": 40},
     ),
 }
 

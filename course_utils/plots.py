@@ -10,12 +10,12 @@ never models, and draw on the Axes they are given.
 import base64
 import html
 import io
-import unicodedata
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from matplotlib import font_manager
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 QUERY, KEY, VALUE, ADDED, OTHER = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#7A7A7A"
@@ -111,7 +111,13 @@ def label(token):
     left = len(text) - len(text.lstrip(" ")) if inner else len(text)
     text = "␣" * left + inner + "␣" * (len(text) - left - len(inner))  # a space inside a name stays a space
     marks = {"\n": "⏎", "\t": "⇥", "\r": "␍", "$": r"\$"}
-    return "".join(marks.get(c, "�" if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Co") else c) for c in text)
+    return drawable("".join(marks.get(c, c) for c in text))
+
+
+def drawable(text):
+    """The text with an empty box for each character that the figures' font lacks, such as most emoji."""
+    known = font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).get_charmap()
+    return "".join(c if ord(c) in known or c in "\n\t\r" else "□" for c in text)
 
 
 def _number(value):

@@ -6,6 +6,9 @@ picture of its first state, so that a page without a running kernel shows that a
 
 from course_utils.widgets.attention_grid import AttentionGrid
 from course_utils.widgets.explorer import explore
+from course_utils.widgets.head_view import HeadView
+from course_utils.widgets.next_token import NextToken
+from course_utils.widgets.token_strip import TokenStrip
 from course_utils.widgets.vector_plane import VectorPlane
 
-__all__ = ["AttentionGrid", "VectorPlane", "explore"]
+__all__ = ["AttentionGrid", "HeadView", "NextToken", "TokenStrip", "VectorPlane", "explore"]

@@ -7,7 +7,7 @@ import traitlets
 from matplotlib.collections import LineCollection
 
 from course_utils import plots
-from course_utils.widgets.text_box import drawable, sendable
+from course_utils.widgets.text_box import sendable
 from course_utils.widgets.view import View, floats, script
 
 SMALL = 24  # cells on a side of a small grid; longer sentences are pooled: each cell the largest of its part
@@ -145,9 +145,7 @@ class HeadView(View):
                 bold = "bold" if this or name.strip() in plots.MARKED else "normal"
                 ink = plots.QUERY if this else plots.INK
                 ha = "right" if x < 0 else "left"
-                text = ax.text(
-                    x, i, drawable(plots.label(name)), ha=ha, va="center", fontsize=10, fontweight=bold, color=ink
-                )
+                text = ax.text(x, i, plots.label(name), ha=ha, va="center", fontsize=10, fontweight=bold, color=ink)
                 if tint > 0.01:
                     text.set_color("white" if tint > 0.5 else ink)
                     text.set_bbox({"facecolor": (*color, tint), "edgecolor": "none", "pad": 2})

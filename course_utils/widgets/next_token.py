@@ -7,7 +7,7 @@ import traitlets
 
 from course_utils import plots
 from course_utils.attention import softmax
-from course_utils.widgets.text_box import TextView, drawable, sendable
+from course_utils.widgets.text_box import TextView, sendable
 from course_utils.widgets.view import floats, script
 
 FILTERS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # where the sliders begin: nothing is changed
@@ -120,7 +120,7 @@ class NextToken(TextView):
         """The bars as a matplotlib figure; cut-off ones hatched, with the probability they had."""
         final, former = (np.frombuffer(part, np.float32) for part in (self.final, self.former))
         limit = 1.0 if self.scale == "one" else max(final.max(initial=0), former.max(initial=0))
-        names, title = [drawable(name) for name in self.names], self.summary.rstrip(".").replace("; ", ";\n")
+        names, title = [plots.drawable(name) for name in self.names], self.summary.rstrip(".").replace("; ", ";\n")
         highlight = names[self.chosen] if self.chosen >= 0 else None
         ax = plots.bars(final, names, highlight=highlight, limit=limit, title=title)
         for place, (now, before) in enumerate(zip(final, former, strict=True)):

@@ -1,11 +1,10 @@
-"""Views whose function reads a text that is typed: the box above them, and what of any text can be sent or drawn."""
+"""Views whose function reads a text that is typed: the box above them, and what of any text can be sent."""
 
 import functools
 import html
 
 import ipywidgets
 import traitlets
-from matplotlib import font_manager
 
 from course_utils.widgets.view import View
 
@@ -17,12 +16,6 @@ def sendable(text):
     (True, '🙂')
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def drawable(text):
-    """The text with an empty box for each character that the figures' font lacks, such as most emoji."""
-    known = font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).get_charmap()
-    return "".join(c if ord(c) in known or c in "\n\t\r" else "□" for c in text)
 
 
 class TextBox(ipywidgets.Textarea):

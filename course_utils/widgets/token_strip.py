@@ -5,7 +5,7 @@ import re
 import traitlets
 
 from course_utils import plots
-from course_utils.widgets.text_box import TextView, drawable, sendable
+from course_utils.widgets.text_box import TextView, sendable
 from course_utils.widgets.view import script
 
 MOST_TOKENS = 200  # shown; the rest are counted
@@ -101,13 +101,13 @@ class TokenStrip(TextView):
 
     def figure(self):
         """The strip as a matplotlib figure; the held token has a frame and its merges stand above."""
-        shown = [drawable(token) for token in self.tokens[:MOST_DRAWN]]
+        shown = [plots.drawable(token) for token in self.tokens[:MOST_DRAWN]]
         ax = plots.tokens(shown, self.ids[:MOST_DRAWN] or None, selected=self.selected)
         title = [self.summary.replace(f"first {MOST_TOKENS}", f"first {MOST_DRAWN}").rstrip(".")]
         if len(self.tokens) > MOST_DRAWN and len(self._all) <= MOST_TOKENS:
             title[0] += f"; the first {MOST_DRAWN} of them are shown"
         if self.steps:
-            title.append(drawable(self.notes[self.step]))
+            title.append(plots.drawable(self.notes[self.step]))
         ax.set_title("\n".join(title))
         return ax.figure
 

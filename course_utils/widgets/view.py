@@ -1,5 +1,6 @@
 """What every draggable view shares: its script, its function and controls, its error line, saving."""
 
+import html
 import io
 from functools import cache
 from pathlib import Path
@@ -68,7 +69,11 @@ class View(StillMixin, anywidget.AnyWidget):
 
     def still_html(self):
         """The picture for a page without a kernel, with the controls' values in words."""
-        words = f"<p><i>Controls, when the notebook runs: {self.driver.listed()}</i></p>" if self.controls else ""
+        words = (
+            f"<p><i>Controls, when the notebook runs: {html.escape(self.driver.listed())}</i></p>"
+            if self.controls
+            else ""
+        )
         return words + self.picture()._repr_html_()
 
     def save(self, name):

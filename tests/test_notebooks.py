@@ -12,6 +12,7 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+GLOSSARY = ROOT / "GLOSSARY.md"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 BOOTSTRAP = (ROOT / "tools" / "bootstrap_cell.py").read_text(encoding="utf-8").strip()
 NUMPY_ONLY = {"00", "01", "02", "03", "04", "05", "06"}
@@ -227,3 +228,13 @@ def test_a_pair_out_of_step_is_caught():
     changed.cells[2].source = "explore(f, x=(0, 2))"
     assert out_of_step(good_notebook(), good_notebook()) == []
     assert len(out_of_step(good_notebook(), changed)) == 1
+
+
+def test_every_word_of_the_glossary_is_on_its_page():
+    rows = re.findall(
+        r"^\| \*\*(.+?)\*\* \|.*\]\(notebooks/(\S+)\.ipynb\) \|$", GLOSSARY.read_text(encoding="utf-8"), re.M
+    )
+    assert len(rows) > 40 and [word for word, _ in rows] == sorted({word for word, _ in rows}, key=str.lower)
+    pages = {page: (ROOT / "notebooks" / "text" / f"{page}.md").read_text(encoding="utf-8").lower() for _, page in rows}
+    missing = [(word, page) for word, page in rows if re.sub(r" \(.*\)| vector$", "", word).lower() not in pages[page]]
+    assert missing == []

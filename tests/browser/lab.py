@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+HANDLE = ".noUi-handle, .ui-slider-handle"  # of a slider in ipywidgets 8, 7
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",

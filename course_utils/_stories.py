@@ -5,7 +5,7 @@ A story is: opener, verb, "my", adjective, object, reaction, ending, tail, as in
 Numbers are weights: how likely a phrase is against the others beside it. An empty phrase says nothing.
 
 An ending names a part of the object and what became of it. Most parts have several lives: the lead of
-a pencil, of a dog, of a band, of a race, on a roof, of a lamp, in a detective's case. The ending then hangs on the
+a pencil, of a dog, of a band, of a race, on a roof, in a detective's case. The ending then hangs on the
 object alone, and no reaction has fewer than two words, so the object stands five or more tokens before
 what became of the part. "my" in an ending follows the opener: we ... our, you ... your.
 """
@@ -14,9 +14,9 @@ import re
 
 # possessive -> openers
 OPENERS = {
-    "my": {"I just": 26, "this morning I": 9, "yesterday I": 9},
-    "our": {"we just": 18, "yesterday we": 10},
-    "your": {"you just": 18, "this morning you": 10},
+    "my": {"I just": 36, "this morning I": 12, "yesterday I": 12},
+    "our": {"we just": 13, "yesterday we": 7},
+    "your": {"you just": 13, "this morning you": 7},
 }
 
 REACTIONS = {
@@ -33,9 +33,9 @@ TAILS = {"": 60, "again": 25, "before breakfast": 15}
 # object -> (weight, verbs, adjectives, endings)
 OBJECTS = {
     "pencil": (
-        12,
+        16,
         {"dropped": 25, "found": 25, "sat on": 25, "borrowed": 25},
-        {"": 40, "mechanical": 15, "old": 15, "new": 10, "favourite": 20},
+        {"": 40, "mechanical": 10, "old": 15, "new": 15, "favourite": 20},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
     "dog": (
@@ -63,86 +63,80 @@ OBJECTS = {
         {"my lead vanished": 60, "my lead shrank": 25, "my lead doubled": 15},
     ),
     "roof": (
-        10,
+        8,
         {"fixed": 20, "painted": 40, "sat on": 40},
         {"": 40, "old": 25, "new": 25, "leaky": 10},
-        {"my lead got stolen": 65, "my lead leaked": 35},
+        {"my lead got stolen": 65, "my lead melted": 35},
     ),
     "case": (
-        10,
+        8,
         {"reopened": 20, "dropped": 40, "lost": 40},
         {"": 40, "old": 15, "new": 15, "first": 10, "last": 10, "strange": 10},
         {"my lead went cold": 65, "my lead fell apart": 35},
     ),
-    "lamp": (
-        10,
-        {"dropped": 35, "found": 35, "moved": 30},
-        {"": 40, "old": 20, "new": 20, "favourite": 20},
-        {"my lead was too short": 65, "my lead melted": 35},
-    ),
     "tree": (
-        7,
+        6,
         {"climbed": 40, "watered": 20, "painted": 40},
         {"": 40, "old": 25, "favourite": 25, "little": 10},
         {
             "its bark peeled off": 36,
-            "its bark crumbled": 19,
+            "its bark fell off": 19,
             "its trunk cracked": 27,
             "its trunk turned green": 18,
         },
     ),
     "elephant": (
-        5,
+        4,
         {"washed": 40, "fed": 30, "borrowed": 30},
-        {"": 40, "old": 20, "little": 20, "thirsty": 20},
+        {"": 40, "mechanical": 20, "little": 20, "thirsty": 20},
         {"its trunk sprayed the postman": 65, "its trunk got stuck": 35},
     ),
     "violin": (
-        5,
+        4,
         {"tuned": 40, "dropped": 20, "sat on": 20, "borrowed": 20},
         {"": 40, "old": 20, "new": 20, "favourite": 20},
-        {"my bow snapped": 60, "my bow squeaked": 40},
+        {"its bow squeaked": 65, "its bow bent": 35},
     ),
     "boat": (
-        5,
+        4,
         {"launched": 40, "painted": 30, "borrowed": 30},
         {"": 40, "old": 20, "new": 20, "little": 20},
-        {"my bow hit a rock": 65, "my bow leaked": 35},
+        {"its bow hit a rock": 65, "its bow leaked": 35},
     ),
     "present": (
-        5,
+        4,
         {"wrapped": 40, "dropped": 20, "found": 20, "sat on": 20},
         {"": 40, "birthday": 20, "first": 20, "last": 20},
-        {"my bow came undone": 65, "my bow fell off": 35},
+        {"its bow came undone": 65, "its bow fell off": 35},
     ),
     "door": (
-        5,
+        4,
         {"locked": 40, "fixed": 30, "painted": 30},
         {"": 40, "front": 20, "old": 20, "new": 20},
-        {"my key got stuck": 65, "my key snapped": 35},
+        {"my key got stuck": 65, "my key bent": 35},
     ),
     "song": (
-        5,
+        4,
         {"sang": 50, "wrote": 50},
         {"": 40, "love": 20, "first": 10, "new": 10, "favourite": 20},
         {"my key was too high": 65, "my key changed": 35},
     ),
     "piano": (
-        5,
+        4,
         {"tuned": 40, "moved": 30, "sold": 30},
         {"": 40, "grand": 15, "mechanical": 15, "old": 15, "new": 15},
         {"my key went silent": 60, "my key fell off": 40},
     ),
     "computer": (
-        5,
+        4,
         {"unplugged": 40, "fixed": 30, "moved": 30},
-        {"": 40, "old": 30, "new": 30},
+        {"": 40, "old": 20, "new": 20, "noisy": 20},
         {"my mouse stopped working": 60, "my mouse froze": 40},
     ),
     "cat": (
-        5,
+        4,
         {"fed": 40, "washed": 30, "found": 30},
-        {"": 40, "old": 20, "little": 20, "lazy": 20},
+        {"": 40, "mechanical": 10, "noisy": 15, "little": 20, "lazy": 15},
         {"my mouse escaped": 60, "my mouse giggled": 40},
     ),
     "thumb": (
@@ -161,31 +155,31 @@ OBJECTS = {
         5,
         {"wound": 40, "dropped": 20, "found": 20, "sold": 20},
         {"": 40, "mechanical": 20, "old": 20, "favourite": 20},
-        {"my spring snapped": 60, "my spring jammed": 40},
+        {"its spring jammed": 65, "its spring went rusty": 35},
     ),
     "sofa": (
-        5,
+        4,
         {"sat on": 40, "moved": 30, "sold": 30},
         {"": 40, "leather": 20, "old": 20, "new": 20},
-        {"my spring squeaked": 60, "my spring went boing": 40},
+        {"its spring went boing": 65, "its spring squeaked": 35},
     ),
     "letter": (
         4,
         {"opened": 40, "posted": 40, "found": 20},
         {"": 40, "love": 20, "secret": 20, "last": 20},
-        {"my seal cracked": 60, "my seal melted": 40},
+        {"its seal cracked": 60, "its seal melted": 40},
     ),
     "zoo": (
         4,
         {"visited": 50, "opened": 50},
-        {"": 40, "local": 20, "favourite": 20, "new": 20},
-        {"my seal clapped": 60, "my seal sneezed": 40},
+        {"": 40, "local": 20, "favourite": 20, "noisy": 20},
+        {"its seal clapped": 60, "its seal sneezed": 40},
     ),
 }
 
 # A sentence that has all the words of one of these is never trained on. Each of the words is seen in
 # other company: the mechanical watch, the new pencil.
-HELD_OUT = ["mechanical pencil", "noisy dog", "we last race"]
+HELD_OUT = ["mechanical pencil", "noisy band", "we last race", "yesterday painted roof"]
 
 
 def rules():

@@ -34,7 +34,7 @@ TAILS = {"": 60, "again": 25, "before breakfast": 15}
 OBJECTS = {
     "pencil": (
         16,
-        {"dropped": 25, "found": 25, "sat on": 25, "borrowed": 25},
+        {"dropped": 25, "found": 25, "sat on": 25, "washed": 25},
         {"": 40, "mechanical": 10, "old": 15, "new": 15, "favourite": 20},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
@@ -76,7 +76,7 @@ OBJECTS = {
     ),
     "tree": (
         6,
-        {"climbed": 40, "watered": 20, "painted": 40},
+        {"climbed": 50, "watered": 30, "painted": 20},
         {"": 40, "old": 25, "favourite": 25, "little": 10},
         {
             "its bark peeled off": 36,
@@ -87,19 +87,19 @@ OBJECTS = {
     ),
     "elephant": (
         4,
-        {"washed": 40, "fed": 30, "borrowed": 30},
+        {"washed": 40, "fed": 30, "found": 30},
         {"": 40, "mechanical": 20, "little": 20, "thirsty": 20},
         {"its trunk sprayed the postman": 65, "its trunk got stuck": 35},
     ),
     "violin": (
         4,
-        {"tuned": 40, "dropped": 20, "sat on": 20, "borrowed": 20},
+        {"tuned": 40, "dropped": 20, "sat on": 20, "sold": 20},
         {"": 40, "old": 20, "new": 20, "favourite": 20},
         {"its bow squeaked": 65, "its bow bent": 35},
     ),
     "boat": (
         4,
-        {"launched": 40, "painted": 30, "borrowed": 30},
+        {"launched": 40, "painted": 30, "found": 30},
         {"": 40, "old": 20, "new": 20, "little": 20},
         {"its bow hit a rock": 65, "its bow leaked": 35},
     ),
@@ -179,7 +179,7 @@ OBJECTS = {
 
 # A sentence that has all the words of one of these is never trained on. Each of the words is seen in
 # other company: the mechanical watch, the new pencil.
-HELD_OUT = ["mechanical pencil", "noisy band", "we last race", "yesterday painted roof"]
+HELD_OUT = ["mechanical pencil", "noisy band", "we last race", "you first race"]
 
 
 def rules():

@@ -1,8 +1,8 @@
 """What the course's models read: the pencil stories, installed documentation, the reader's own text.
 
-The words of the stories stand in `_stories.py`. Since every sentence and its probability is known, a
-model's loss can be held against exact floors (notebook 11). Loss and entropy are in nats a token.
-Imports NumPy and `text` alone, so that notebooks 00-06 open without torch.
+The words of the stories stand in `_stories.py`. Since every sentence and its probability is known, a model's loss can
+be held against exact floors, in nats a token (notebook 11). Imports NumPy and `text` alone, so that notebooks 00-06
+open without torch.
 """
 
 import functools
@@ -26,9 +26,8 @@ DOCUMENTED = ("numpy", "matplotlib", "seaborn")  # packages that every reader of
 class SentenceTable:
     """All sentences of a grammar with their probabilities; the exact floors are sums over it.
 
-    `rows` is (N, max_len): the ids of a sentence, then END_ID to the end of the row, at least once.
-    Rows are sorted, so that the sentences that begin alike are neighbours. `probs` is (N,), and
-    `n_tokens` (N,) counts each sentence's words and its one end.
+    `rows` is (N, max_len): the ids of a sentence, then END_ID to the end of the row, at least once. Rows are sorted,
+    so sentences that begin alike are neighbours. `probs` and `n_tokens` (words and one end) are (N,).
     """
 
     def __init__(self, rows, probs):
@@ -94,10 +93,14 @@ class SentenceTable:
             before = up_to
         return surprisals
 
-    def surprisal(self, ids):
-        """The surprisals of one sentence (words and end), or None if it is not in the table."""
+    def __contains__(self, ids):
+        """Whether the ids are a whole sentence of the table."""
         block = self._block([*ids, END_ID])
-        return self.surprisals[block.start, : len(ids) + 1] if block.start < block.stop else None
+        return block.start < block.stop
+
+    def surprisal(self, ids):
+        """The surprisals of one sentence: of its words and its end."""
+        return self.surprisals[self._block([*ids, END_ID]).start, : len(ids) + 1]
 
     def entropy_per_token(self, context=None):
         """Expected nats / expected tokens; see `PencilStories.entropy_per_token`."""
@@ -177,9 +180,9 @@ class PencilStories:
     def next_word(self, prefix, held_out=False):
         """What can follow `prefix` and how likely it is, most likely first; "<end>" stands for the end.
 
-        By the training distribution where the prefix begins a training sentence, else by the whole grammar;
-        with `held_out=True` by the whole grammar throughout.
-        ValueError names the first word that no sentence has in its place, and what could stand there.
+        By the training distribution where the prefix begins a training sentence, else by the whole grammar; with
+        `held_out=True` by the whole grammar throughout. ValueError names the first word that no sentence has in its
+        place, and what could stand there.
         """
         ids = self._prefix_ids(prefix)
         following, probs = self._training.next_token(ids)
@@ -190,17 +193,15 @@ class PencilStories:
     def surprisal(self, text):
         """-ln P(token | all before it), in nats, for each word of a sentence and for its end.
 
-        By the training distribution, or by the whole grammar if the sentence is held out. ValueError
-        if the text is not a whole sentence of the grammar.
+        By the training distribution, or by the whole grammar if the sentence is held out. ValueError if the text is
+        not a whole sentence of the grammar.
         """
         ids = self._prefix_ids(text)
-        nats = self._training.surprisal(ids)
-        if nats is None:
-            nats = self._whole.surprisal(ids)
-        if nats is None:
-            could_be = _some(self.next_word(text))
-            raise ValueError(f"The story is not finished. Go on with {could_be} (the text is {text[:80]!r}).")
-        return nats.tolist()
+        for table in (self._training, self._whole):
+            if ids in table:
+                return table.surprisal(ids).tolist()
+        could_be = _some(self.next_word(text))
+        raise ValueError(f"The story is not finished. Go on with {could_be} (the text is {text[:80]!r}).")
 
     def entropy_per_token(self, context=None, held_out=False):
         """The floor of the loss, exact: expected nats / expected tokens, counting the end, not the start.

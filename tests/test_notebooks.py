@@ -238,3 +238,21 @@ def test_every_word_of_the_glossary_is_on_its_page():
     pages = {page: (ROOT / "notebooks" / "text" / f"{page}.md").read_text(encoding="utf-8").lower() for _, page in rows}
     missing = [(word, page) for word, page in rows if re.sub(r" \(.*\)| vector$", "", word).lower() not in pages[page]]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_exported_without_a_kernel_every_view_is_a_picture(path):
+    """What GitHub and nbviewer show: no kernel, no widget state."""
+    from nbconvert import HTMLExporter
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nbconvert's own
+        html, _ = HTMLExporter(template_name="lab").from_filename(str(path))
+    stored = sum(len(Alts("".join(o.get("data", {}).get("text/html", ""))).found) for o in stored_outputs(path))
+    assert len([alt for alt in Alts(html).found if len(alt or "") >= 20]) >= stored >= 2
+    for words in ("Loading widget", "model not found", "Error displaying widget"):
+        assert words not in html
+
+
+def stored_outputs(path):
+    return [o for cell in code_cells(nbformat.read(path, as_version=4)) for o in cell.outputs]

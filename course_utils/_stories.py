@@ -34,13 +34,13 @@ TAILS = {"": 60, "again": 25, "before breakfast": 15}
 OBJECTS = {
     "pencil": (
         16,
-        {"dropped": 25, "found": 25, "sat on": 25, "washed": 25},
+        {"dropped": 20, "found": 30, "sat on": 30, "washed": 20},
         {"": 40, "mechanical": 10, "old": 15, "new": 15, "favourite": 20},
         {"my lead broke": 60, "my lead snapped": 25, "my lead crumbled": 15},
     ),
     "dog": (
         14,
-        {"walked": 20, "found": 40, "lost": 40},
+        {"walked": 20, "washed": 20, "found": 30, "lost": 30},
         {"": 40, "old": 15, "new": 15, "favourite": 20, "noisy": 10},
         {
             "my lead got tangled": 39,
@@ -64,7 +64,7 @@ OBJECTS = {
     ),
     "roof": (
         8,
-        {"fixed": 20, "painted": 40, "sat on": 40},
+        {"fixed": 20, "painted": 20, "washed": 20, "sat on": 40},
         {"": 40, "old": 25, "new": 25, "leaky": 10},
         {"my lead got stolen": 65, "my lead melted": 35},
     ),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from course_utils import data, model, plots, shifted_seed
+from course_utils import data, model, shifted_seed
 from course_utils.text import WordTokenizer
 from page_code import definitions
 
@@ -256,14 +256,17 @@ def test_a_reader_that_cuts_in_silence_is_caught():
         check_read_beginning(lambda text, tokenizer, room: PAGE["read_beginning"](text[:3], tokenizer, room))
 
 
-def test_your_story_answers_in_a_picture_or_in_words():
+def test_your_story_answers_with_probabilities_or_says_why_not():
     answer = PAGE["your_story"]
-    shown = answer("my lead")
-    assert isinstance(shown, plots.Picture) and WORDS[WORDS.index("lead") + 1] in shown.alt
-    assert isinstance(answer(""), plots.Picture)
+    for typed in ("my lead", ""):
+        probs = answer(typed)
+        assert list(probs) == WORDS and sum(probs.values()) == pytest.approx(1, abs=1e-5)
+    probs = answer("my lead")
+    assert WORDS[WORDS.index("lead") + 1] in sorted(probs, key=probs.get)[-2:]
     for typed in ("my eraser", "🙂", "my " * 5000, "x" * 10_000):
-        words = answer(typed)
-        assert isinstance(words, str) and len(words) < 200
+        with pytest.raises(ValueError) as problem:
+            answer(typed)
+        assert len(str(problem.value)) < 200
 
 
 # -- heads, stories, files --

@@ -6,6 +6,8 @@ import lab
 
 ODD_TEXTS = ["<script>alert(1)</script>", "🙂 ✏️", "", "a" * 5000, "I just dropped my pencil"]
 SLIDER = ".jp-OutputArea .noUi-target"
+BOX = ".jp-OutputArea .widget-text input, .jp-OutputArea .widget-textarea textarea"
+CONTROLS = f"{SLIDER}, {BOX}, .jp-OutputArea select, .widget-checkbox input, .pl-view canvas, .pl-view svg"
 
 
 def idle(page):
@@ -38,6 +40,7 @@ def move(page, slider):
     box = slider.bounding_box()
     page.page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + box["height"] / 2)
     idle(page)
+    page.page.wait_for_timeout(400)  # the handle glides to a click for 300 ms
     clicked = handle.bounding_box()
     assert abs(clicked["x"] + clicked["width"] / 2 - box["x"] - 0.75 * box["width"]) < 0.2 * box["width"]
     page.page.mouse.move(clicked["x"] + clicked["width"] / 2, clicked["y"] + clicked["height"] / 2)
@@ -55,7 +58,7 @@ def test_page(run, name):
     page = run(name=name)
     assert page.page.locator(".jp-OutputArea [data-mime-type='application/vnd.jupyter.error']").count() == 0
     sliders = page.page.locator(SLIDER)
-    assert sliders.count() + page.page.locator(".jp-OutputArea select").count() >= 2
+    assert page.page.locator(CONTROLS).count() >= 2
     for k in range(sliders.count()):
         move(page, sliders.nth(k))
     assert complaints(page) == []
@@ -64,7 +67,7 @@ def test_page(run, name):
         menus.nth(k).select_option(index=menus.nth(k).locator("option").count() - 1)
         idle(page)
     assert complaints(page) == []
-    boxes = page.page.locator(".jp-OutputArea .widget-text input, .jp-OutputArea .pl-view input[type=text]")
+    boxes = page.page.locator(BOX)
     for k in range(boxes.count()):
         for text in ODD_TEXTS:
             boxes.nth(k).fill(text)

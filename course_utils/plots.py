@@ -68,7 +68,7 @@ def _number(value):
 
 
 def checked_grid(values, queries, keys, mask):
-    """Checked arrays for a grid: values (T_q, T_k), labels, and mask of the same shape or None."""
+    """Checked arrays for a grid: values (T_q, T_k), and mask of the same shape or None."""
     values = to_numpy(values).astype(float)
     if values.ndim != 2:
         raise ValueError(
@@ -86,7 +86,7 @@ def checked_grid(values, queries, keys, mask):
             raise ValueError(
                 f"A mask is boolean, True = may attend; this one holds {mask.dtype}. Compare, as in mask > 0."
             )
-    return values, [label(t) for t in queries], [label(t) for t in keys], mask
+    return values, mask
 
 
 def _axes(ax, columns, rows, cell=0.62):
@@ -122,7 +122,8 @@ def heatmap(weights, queries, keys, mask=None, ax=None, kind="weights", limit=No
     a number. Numbers are shown up to 16 tokens. layout="article" puts the queries across the top
     (`weights` stays (T_q, T_k)). ValueError for wrong shapes.
     """
-    values, queries, keys, mask = checked_grid(weights, queries, keys, mask)
+    values, mask = checked_grid(weights, queries, keys, mask)
+    queries, keys = [label(t) for t in queries], [label(t) for t in keys]
     turned = _turned(layout)
     if kind not in ("weights", "scores"):
         raise ValueError(f"kind is 'weights' (from 0 to 1) or 'scores' (any number); it is {kind!r}.")
@@ -174,7 +175,8 @@ def blobs(weights, queries, keys, mask=None, ax=None, layout="rows", color=QUERY
     layout="rows": queries down the side, as everywhere in this course. layout="article": queries
     across the top, so that a *column* adds up to 1. `weights` is always (T_q, T_k).
     """
-    values, queries, keys, mask = checked_grid(weights, queries, keys, mask)
+    values, mask = checked_grid(weights, queries, keys, mask)
+    queries, keys = [label(t) for t in queries], [label(t) for t in keys]
     turned = _turned(layout)
     rows, columns = (len(keys), len(queries)) if turned else (len(queries), len(keys))
     ax = _axes(ax, columns, rows, cell=0.5)

@@ -174,7 +174,7 @@ function render({ model, el }) {
   }
 
   const draw = onFrame(() => {
-    box = measure();
+    box = box || measure();    // to measure makes the browser lay the page out: not for each new number
     const context = sized(canvas, box.left + box.columns * box.wide + box.right, box.top + box.rows * box.high + 4);
     paintCells(context, box);
     paintLabels(context, box, theme(root));
@@ -187,7 +187,10 @@ function render({ model, el }) {
   function paintStrip() {
     const where = held(), [T_q, T_k] = model.get("shape");
     const show = where.length && model.get("kind") === "weights" && T_k <= 64;
-    if (!show) { strip.replaceChildren(h("span", { className: "pl-token", textContent: "\u00a0" })); return; }
+    if (!show) {
+      if (strip.childElementCount !== 1) strip.replaceChildren(h("span", { className: "pl-token", textContent: "\u00a0" }));
+      return;
+    }
     const row = floats(model, "values").subarray(where[0] * T_k, (where[0] + 1) * T_k);
     strip.replaceChildren(...model.get("key_names").map((token, j) => {
       const span = h("span", { className: "pl-token", textContent: visible(token) });
@@ -255,7 +258,13 @@ function render({ model, el }) {
     event.stopPropagation();
   });
 
-  bag.change(["values", "shape", "look", "layout_name", "cell", "hover", "query_names", "key_names", "hidden", "limit"], draw);
+  const drawAnew = () => { box = null; draw(); };
+  bag.change(["values", "cell", "hover", "hidden", "limit"], draw);
+  bag.change(["shape", "look", "layout_name", "query_names", "key_names"], drawAnew);
+  let width = 0;
+  const resized = new ResizeObserver(() => { if (root.clientWidth !== width) { width = root.clientWidth; drawAnew(); } });
+  resized.observe(root);
+  bag.also(() => resized.disconnect());
   bag.change(["detail", "cell"], tell);
   watchTheme(bag, draw);
   tell();

@@ -84,7 +84,7 @@ class AttentionGrid(View):
         self._limit = self._limit if limit is None else limit
         if isinstance(value, tuple) and len(value) == 2:
             value, self._mask = value
-        grid, _, _, mask = plots.checked_grid(value, self.query_names, self.key_names, self._mask)
+        grid, mask = plots.checked_grid(value, self.query_names, self.key_names, self._mask)
         if np.isnan(grid).any():
             raise ValueError("the grid holds NaN, which is not a number: look for 0/0 or a row of -inf.")
         hidden = np.isneginf(grid) if mask is None else ~mask | np.isneginf(grid)

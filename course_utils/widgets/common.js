@@ -35,13 +35,17 @@ function number(value) {
   return text === "-0.00" ? "0.00" : text;
 }
 
-// Many changes, one drawing for each frame of the screen: the last state is the one drawn.
+// Many changes, at most one drawing for each frame of the screen: the last state is the one drawn. The first change
+// after a pause is drawn at once (after all changes that came with it), so that it is on the screen in the next frame.
 function onFrame(draw) {
-  let waiting = 0;
+  let waiting = 0, last = 0, open = true;
+  const run = () => { waiting = 0; if (open) { last = performance.now(); draw(); } };
   const schedule = () => {
-    if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw(); });
+    if (waiting) return;
+    if (performance.now() - last > 16) { waiting = -1; queueMicrotask(run); }
+    else waiting = requestAnimationFrame(run);
   };
-  schedule.cancel = () => cancelAnimationFrame(waiting);
+  schedule.cancel = () => { open = false; if (waiting > 0) cancelAnimationFrame(waiting); };
   return schedule;
 }
 

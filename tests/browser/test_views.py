@@ -158,3 +158,47 @@ def test_saving_gives_a_picture_file(run, tmp_path):
         path = tmp_path / kind
         download.value.save_as(path)
         assert path.read_bytes().startswith(start)
+
+
+PLANE = """
+import numpy as np
+from course_utils.widgets import VectorPlane
+K = np.array([[2.0, 0.0], [-1.0, 1.5], [0.5, -1.0]])
+def score(query): return K @ query / np.sqrt(2)
+VectorPlane(score, ["a", "<i>b</i>", "c"], K, drag={"query": (1.0, 0.5)}, colors="key", limit=4, span=(-3, 3))
+"""
+
+
+def check_plane(page):
+    """The rows of the table behind the plane: place of the query, and scores and weights as NumPy has them."""
+    page.page.wait_for_timeout(400)
+    rows = [row.locator("th, td").all_inner_texts() for row in page.page.locator(".pl-view table tr").all()[1:]]
+    cells = {name: [float(c) for c in numbers if c] for name, *numbers in rows}
+    keys, query = np.array([[2.0, 0.0], [-1.0, 1.5], [0.5, -1.0]]), np.array(cells["query"][:2])
+    shown = np.array([cells[name][2:] for name in ("a", "<i>b</i>", "c")])
+    scores = keys @ query / np.sqrt(2)
+    np.testing.assert_allclose(shown, np.stack([scores, attention.softmax(scores)], axis=1), atol=0.012)
+    return query
+
+
+def test_the_query_is_dragged_by_keys_and_by_mouse(run):
+    page = run(PLANE)
+    assert check_plane(page).tolist() == [1.0, 0.5]
+    handle = page.page.locator(".pl-view [role=slider]").first
+    handle.focus()
+    for key in ("ArrowUp", "ArrowUp", "Shift+ArrowLeft"):
+        page.page.keyboard.press(key)
+    idle(page)
+    np.testing.assert_allclose(check_plane(page), [0.5, 0.7], atol=0.006)
+    circle = page.page.locator(".pl-view [role=slider] circle").first.bounding_box()
+    x, y = circle["x"] + circle["width"] / 2, circle["y"] + circle["height"] / 2
+    page.page.mouse.move(x, y)
+    page.page.mouse.down()
+    for step in range(200):  # many quick moves; the last one wins
+        page.page.mouse.move(x - 60 * (step % 7) / 6, y + 40 * (step % 5) / 4)
+    page.page.mouse.move(x - 80, y + 50)
+    page.page.mouse.up()
+    idle(page)
+    dragged = check_plane(page)
+    assert dragged[0] < 0.3 and dragged[1] < 0.5  # to the left and down
+    assert page.page.locator(".pl-view i").count() == 0 and page.errors == [] and page.outside == []

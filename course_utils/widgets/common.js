@@ -64,6 +64,12 @@ function listeners(model) {
       removals.push(() => model.off("msg:custom", callback));
     },
     dom(target, name, callback, options) {
+      if (name === "keydown") {    // Notebook 7 takes keys at the document, on their way down: be there before it
+        const inside = (event) => { if (target.contains(event.target)) callback(event); };
+        window.addEventListener(name, inside, true);
+        removals.push(() => window.removeEventListener(name, inside, true));
+        return;
+      }
       target.addEventListener(name, callback, options);
       removals.push(() => target.removeEventListener(name, callback, options));
     },

@@ -311,14 +311,14 @@ function render({ model, el }) {
       tell();
     };
     group.onblur = () => put(shape.ring, { visibility: "hidden" });
-    group.onkeydown = (event) => {
+    bag.dom(group, "keydown", (event) => {
       if (!by[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
       put(shape.ring, { visibility: "visible" });
       const size = model.get("step") * (event.shiftKey ? 5 : 1), [x, y] = model.get("tips")[m], [u, v] = by[event.key];
       go(m, [x + size * u, y + size * v]);
       event.preventDefault();
       event.stopPropagation();
-    };
+    });
   }
 
   function buildTools() {

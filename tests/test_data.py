@@ -161,6 +161,7 @@ def check_floor(floor, scored):
     assert abs(nats.sum() / tokens.sum() - floor) < 4 * error
 
 
+@pytest.mark.slow
 def test_floor_is_the_average_surprisal(stories, scored):
     check_floor(stories.entropy_per_token(), scored)
 
@@ -416,6 +417,7 @@ def test_text_too_short_for_a_window():
         data.windows(range(5), 5, 1, np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_installed_docs():
     code = """
 import hashlib, sys

@@ -240,6 +240,7 @@ def test_every_word_of_the_glossary_is_on_its_page():
     assert missing == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_exported_without_a_kernel_every_view_is_a_picture(path):
     """What GitHub and nbviewer show: no kernel, no widget state."""

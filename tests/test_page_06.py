@@ -224,6 +224,7 @@ def test_table_1(page):
     }
 
 
+@pytest.mark.slow
 def test_benchmark_prints_its_table():
     script = NOTEBOOKS.parent / "benchmarks" / "rnn_vs_attention.py"
     small = f"import runpy; runpy.run_path({str(script)!r})['main'](lengths=(4, 8), sizes=(2,))"

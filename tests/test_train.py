@@ -334,6 +334,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_real_interrupt_and_going_on_in_another_process(tmp_path, runs, capsys):
     script = tmp_path / "training.py"
     script.write_text(textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent))), encoding="utf-8")

@@ -125,6 +125,7 @@ def test_an_error_is_told_in_the_view_and_the_next_value_recovers(bad, words):
     assert result(view).endswith(">fine</pre>")
 
 
+@pytest.mark.slow
 def test_no_figure_is_left_open():
     def draw(x=0):
         figure, ax = plt.subplots()

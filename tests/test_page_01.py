@@ -163,3 +163,43 @@ def test_one_hot_row(page):
 def test_counting_from_one_is_caught(page):
     with pytest.raises(AssertionError):
         check_one_hot_row(lambda i, vocab_size: page["one_hot_row"](i - 1, vocab_size))
+
+
+# --- what the controls drive ---------------------------------------------------------------
+
+
+def check_toy_tokens(toy_tokens):
+    assert toy_tokens("abc xab", 0) == [" a", "b", "c", " x", "a", "b"]
+    assert toy_tokens("abc xab", 1) == [" ab", "c", " x", "ab"]
+    assert toy_tokens("abc xab", 2) == [" abc", " x", "ab"]
+    assert toy_tokens("", 2) == []
+
+
+def test_toy_tokens():
+    check_toy_tokens(definitions("01", toy_merges={("a", "b"): "ab", ("ab", "c"): "abc"})["toy_tokens"])
+
+
+def test_toy_merges_in_the_wrong_order_are_caught():
+    with pytest.raises(AssertionError):
+        check_toy_tokens(definitions("01", toy_merges={("ab", "c"): "abc", ("a", "b"): "ab"})["toy_tokens"])
+
+
+def test_with_merges_stops_at_the_merges_kept():
+    smaller = {n: BPETokenizer(list(GPT2.merges)[:n]) for n in (0, 3)}
+    tokens, ids = definitions("01", smaller=smaller)["with_merges"](" pen", 0)
+    assert tokens == list(" pen") and len(ids) == 4
+    tokens, ids = definitions("01", smaller=smaller)["with_merges"](" the", 3)  # ␣t, ␣a, he
+    assert tokens == [" t", "he"] and ids == [256, 258]
+
+
+def check_pick(pick):
+    lines = pick("ink").splitlines()
+    assert lines[:2] == ["0 x [ 4 -5]   pen", "1 x [-6  7]   ink"] and lines[-1] == "sum [-6  7]"
+
+
+def test_pick():
+    table = np.array([[4, -5], [-6, 7], [8, -9]])
+    names = ["pen", "ink", "red"] + [""] * 3
+    check_pick(definitions("01", six=names, small_E=np.vstack([table, -table]))["pick"])
+    with pytest.raises(AssertionError):  # rows in another order than the names
+        check_pick(definitions("01", six=names, small_E=np.vstack([table[::-1], table]))["pick"])

@@ -130,3 +130,32 @@ def test_score():
     check_score(definitions("04", K_five=keys)["score"])
     with pytest.raises(AssertionError):  # keys too long by sqrt(2), as without the division
         check_score(definitions("04", K_five=keys * np.sqrt(2))["score"])
+
+
+def check_keep(keep):
+    """Two questions, 5 and 2 loud: the louder one stays first."""
+    np.testing.assert_allclose(keep(1), [[0, 5], [0, 0]], atol=1e-8)
+    np.testing.assert_allclose(keep(2), [[0, 5], [-2, 0]], atol=1e-8)
+
+
+def test_keep():
+    page = definitions("04", M=np.array([[0.0, 5.0], [-2.0, 0.0]]))
+    check_keep(page["keep"])
+    page["two_thin"] = quietest_first
+    with pytest.raises(AssertionError):
+        check_keep(page["keep"])
+
+
+def check_eight_weights(eight_weights):
+    """One query, two keys of four numbers: scores 4 and 2, or 2 and 1 after the division by 2."""
+    np.testing.assert_allclose(list(eight_weights(4, scaled=True).values()), softmax(np.array([2.0, 1.0])))
+    np.testing.assert_allclose(list(eight_weights(4, scaled=False).values()), softmax(np.array([4.0, 2.0])))
+    np.testing.assert_allclose(list(eight_weights(1, scaled=True).values()), softmax(np.array([1.0, -1.0])))
+
+
+def test_eight_weights():
+    keys = np.array([[1.0, 1, 1, 1], [-1.0, 1, 1, 1]])
+    page = definitions("04", one_query=np.ones(4), eight_keys=keys)
+    check_eight_weights(page["eight_weights"])
+    with pytest.raises(AssertionError):
+        check_eight_weights(lambda d_k, scaled: page["eight_weights"](d_k, not scaled))

@@ -94,6 +94,7 @@ def test_accepted_forms(given, shape):
     [
         (weights(5, 5), r"\(n_heads, 5, 5\).*shape is \(5, 5\)"),
         (weights(2, 3, 5, 4), "5 queries and 5 keys"),
+        (weights(2, 4, 5), r"shape is \(2, 4, 5\)"),
         (weights(2, 3, 4, 5, 5), "one sentence of a batch"),
         (np.full((1, 5, 5), np.nan), "NaN"),
         (-3 * weights(1, 5, 5), "after softmax"),

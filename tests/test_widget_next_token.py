@@ -51,7 +51,7 @@ def test_bars_are_sorted_and_what_is_cut_keeps_its_former_probability():
     view.controls["top_k"].value = 2
     assert numbers(view, "final") == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert numbers(view, "former") == pytest.approx([0.5, 0.25, 0.15, 0.1])
-    assert view.summary == "2 of 4 words can be drawn; before the cut they had 0.750 of the probability."
+    assert view.summary == "2 of 4 words can be drawn; together they had 0.750 before the cut."
     assert view.details[2] == "sank: logit -1.897, probability 0.1500 before, now cut off: it cannot be drawn."
     view.controls["top_k"].value = 0
     view.controls["temperature"].value = 0.5
@@ -111,6 +111,7 @@ def test_a_dict_has_nothing_to_filter_and_unknown_words_are_told():
     assert list(view.controls) == ["text"] and view.names[:3] == list(expected)[:3]
     assert numbers(view, "final")[:3] == pytest.approx(list(expected.values())[:3])
     assert sum(numbers(view, "final")) == pytest.approx(1)
+    assert view.summary == f"{len(expected)} words can come next." and len(expected) > 3
     view.box.value = "I just zzz"
     assert view.error.startswith("next_word: ") and "'zzz'" in view.error
     view.box.value = "I just dropped my"
@@ -121,6 +122,8 @@ def test_a_dict_may_leave_words_out():
     view = NextToken({"broke": 0.6, "snapped": 0.25})
     assert view.names == ["broke", "snapped", "others"]
     assert numbers(view, "final") == pytest.approx([0.6, 0.25, 0.15])
+    assert view.summary == "2 words can come next; others, not named, can too."
+    assert NextToken({"broke": 1.0, "snapped": 0.0}).summary == "1 word can come next."
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,13 @@ def test_a_function_may_have_controls():
 
 @pytest.mark.parametrize(
     ("result", "words"),
-    [(None, "it is nothing"), ([1, 2], "list of strings"), ((["a"], [1, 2]), "1 tokens and 2 ids"), (7, "it is 7")],
+    [
+        (None, "it is nothing"),
+        ([1, 2], "list of strings"),
+        ((["a"], [1, 2]), "1 tokens and 2 ids"),
+        ((["a"], [1.5]), "whole numbers"),
+        (7, "it is 7"),
+    ],
 )
 def test_a_wrong_result_is_told_and_recovers(result, words):
     view = TokenStrip(lambda text: result if text == "bad" else text.split(), "my lead")

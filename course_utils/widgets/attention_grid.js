@@ -5,7 +5,7 @@ const MOST_NUMBERS = 16;    // beyond this many tokens: no numbers
 const MOST_ROWS_READ = 40;  // beyond this many rows: no table for the screen reader
 
 function render({ model, el }) {
-  const bag = listeners(model);
+  const bag = listeners(model, el);
   const canvas = h("canvas", { tabIndex: 0, role: "application" });
   const status = h("div", { className: "pl-status" });
   status.setAttribute("aria-live", "polite");
@@ -221,7 +221,7 @@ function render({ model, el }) {
     const where = model.get("cell");
     status.textContent = where.length
       ? `Held: query ${model.get("query_names")[where[0]]}, key ${model.get("key_names")[where[1]]}. Esc or a second click lets go.`
-      : "Point at a cell to see how it is made; click holds it. Arrow keys move, Enter holds.";
+      : "Point at a cell to read it; click or Enter holds it, arrow keys move.";
     detail.textContent = model.get("detail");
     canvas.setAttribute("aria-label", `Attention grid. ${status.textContent} ${detail.textContent}`);
   };

@@ -49,9 +49,26 @@ function onFrame(draw) {
   return schedule;
 }
 
+// What arrow keys and their like move, among core widgets of ipywidgets 8 and 7.
+const MOVED_BY_KEYS = ".noUi-handle, .ui-slider-handle, select, input[type=radio]";
+const MOVING_KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
+
+// Notebook 7 takes keys at the document, before the slider in focus sees them. Those that move a slider or a menu beside
+// this view are marked as the slider's (Lumino's own mark); with any other key, such as Shift+Enter, the mark goes.
+function keepMovingKeys(el, removals) {
+  const mark = (event) => {
+    if (!event.target.matches?.(MOVED_BY_KEYS) || !el.closest(".jp-OutputArea")?.contains(event.target)) return;
+    const moves = MOVING_KEYS.includes(event.key) && !event.ctrlKey && !event.altKey && !event.metaKey;
+    event.target.toggleAttribute("data-lm-suppress-shortcuts", moves);
+  };
+  window.addEventListener("keydown", mark, true);
+  removals.push(() => window.removeEventListener("keydown", mark, true));
+}
+
 // Listeners that are all removed when the view closes.
-function listeners(model) {
+function listeners(model, el) {
   const removals = [];
+  keepMovingKeys(el, removals);
   return {
     change(names, callback) {
       for (const name of names) {
@@ -91,13 +108,19 @@ function watchTheme(bag, changed) {
   bag.also(() => observer.disconnect());
 }
 
-// The line in which an error of the reader's function is told.
+// The line in which an error of the reader's function is told. It lies over what follows, which is faded meanwhile and
+// belongs to the last good value: it takes no room, so that the page stays still under the hand that moves a slider.
 function errorLine(model, bag) {
   const line = h("div", { className: "pl-error", role: "alert" });
-  const show = () => { line.textContent = model.get("error"); line.hidden = !model.get("error"); };
+  const place = h("div", { className: "pl-error-place" }, line);
+  const show = () => {
+    line.textContent = model.get("error");
+    line.hidden = !model.get("error");
+    place.classList.toggle("pl-wrong", !line.hidden);
+  };
   bag.change(["error"], show);
   show();
-  return line;
+  return place;
 }
 
 // Buttons that save the view as it stands. Python draws the file, so that it equals `view.save(...)`.

@@ -2,13 +2,19 @@
 
 import html
 
+import anywidget
 import ipywidgets
+import traitlets
 from matplotlib.figure import Figure
 
 from course_utils import plots
 from course_utils.widgets.attention_grid import AttentionGrid
 from course_utils.widgets.drive import Driver
 from course_utils.widgets.still import StillMixin
+from course_utils.widgets.view import HERE, script
+
+ROOM = 84  # pixels that an error needs; kept below the controls, so that it covers nothing but the result
+ROW = 22  # pixels of a bar or a line of text
 
 
 def explore(function, **controls):
@@ -30,12 +36,20 @@ def explore(function, **controls):
     return Explorer(function, controls)
 
 
+class ErrorLine(anywidget.AnyWidget):
+    """The line in which an error is told; its script also keeps the sliders' keys for them in Notebook 7."""
+
+    _esm = script("error_line")
+    _css = HERE / "style.css"
+    error = traitlets.Unicode("").tag(sync=True)
+
+
 class Explorer(StillMixin, ipywidgets.VBox):
     """The box of controls and result that `explore` returns."""
 
     def __init__(self, function, controls):
         self._text, self._grid = ipywidgets.HTML(), None
-        self._error, self._holder = ipywidgets.HTML(), ipywidgets.VBox()
+        self._error, self._holder = ErrorLine(), ipywidgets.VBox(layout=ipywidgets.Layout(min_height=f"{ROOM}px"))
         self._height, self._reach, self._last = 0, 0.0, None
         self.driver = Driver(function, controls, self._show, self._complain)
         super().__init__([*self.controls.values(), self._error, self._holder])
@@ -51,11 +65,11 @@ class Explorer(StillMixin, ipywidgets.VBox):
     @property
     def error(self):
         """The sentence about what went wrong, "" while all is well."""
-        return self._error.value
+        return self._error.error
 
     def _complain(self, sentence):
-        warn = '<div role="alert" style="border-left:4px solid #D55E00;padding:4px 12px">'
-        self._error.value = f"{warn}{html.escape(sentence)}</div>" if sentence else ""
+        self._error.error = sentence
+        (self._holder.add_class if sentence else self._holder.remove_class)("pl-stale")
 
     def _show(self, result):
         result = _plain(result)
@@ -64,7 +78,7 @@ class Explorer(StillMixin, ipywidgets.VBox):
         else:
             self._text.value = self._words(result)
             self._place(self._text)
-            self._keep_height(getattr(result, "height", 0))
+            self._keep_height(_height(result))
         self._last = result
 
     def _show_grid(self, values):
@@ -96,7 +110,7 @@ class Explorer(StillMixin, ipywidgets.VBox):
         """The page below must not jump while a slider moves: the result's room grows, and never shrinks."""
         if height > self._height:
             self._height = height
-            self._text.layout.min_height = f"{height + 10}px"
+            self._text.layout.min_height = f"{height}px"
 
     def __repr__(self):
         return self._first_repr
@@ -121,6 +135,13 @@ def move_all_controls():
                 control.value = value
                 if view.error:
                     raise RuntimeError(f"{view}: {name}={value!r} gives {view.error}")
+
+
+def _height(result):
+    """The pixels that a picture, bars or a text need at least."""
+    if isinstance(result, plots.Picture):
+        return result.height + 10
+    return ROW * (len(result) if isinstance(result, dict) else result.count("\n") + 1)
 
 
 def _plain(result):

@@ -5,10 +5,10 @@ const TOKEN_FONT = "13px system-ui, sans-serif";
 const LABEL_WIDTH = 128;
 
 function render({ model, el }) {
-  const bag = listeners(model);
+  const bag = listeners(model, el);
   const heads = h("canvas", { tabIndex: 0, role: "application" });
   const canvas = h("canvas", { tabIndex: 0, role: "application" });
-  const status = h("div", { className: "pl-status" });
+  const status = h("div", { className: "pl-status pl-two" });
   status.setAttribute("aria-live", "polite");
   const detail = h("div", { className: "pl-head-detail" });
   const table = h("table", { className: "pl-hidden" });
@@ -127,6 +127,7 @@ function render({ model, el }) {
       const y = middle(i);
       if (!box.roomy && taken.some((t) => Math.abs(t - y) < 15)) continue;
       taken.push(y);
+      const told = given && given[i] >= 0.01 && box.roomy;    // the weight stands at the far end of the token's plate
       const solid = isChosen(i) || (given && given[i] > 0.5);
       context.font = `${marked.includes(names[i].trim()) || isChosen(i) ? "bold " : ""}${TOKEN_FONT}`;
       if (isChosen(i) && !box.roomy) {
@@ -135,7 +136,11 @@ function render({ model, el }) {
       }
       context.fillStyle = solid && (box.roomy || isChosen(i)) ? "#fff" : palette.ink;
       context.textAlign = out < 0 ? "right" : "left";
-      context.fillText(shortened(context, visible(names[i]), LABEL_WIDTH - 8), x + out * 7, y);
+      context.fillText(shortened(context, visible(names[i]), LABEL_WIDTH - (told ? 46 : 8)), x + out * 7, y);
+      if (!told) continue;
+      context.font = TOKEN_FONT;
+      context.textAlign = out < 0 ? "left" : "right";
+      context.fillText(number(given[i]), x + out * (LABEL_WIDTH - 2), y);
     }
   }
 
@@ -164,7 +169,8 @@ function render({ model, el }) {
     const held = model.get("held");
     status.textContent = held.length
       ? `Held: ${held[0]} ${visible(namesOf(held[0])[held[1]])}. Esc or a second click lets go.`
-      : "Click a small grid to choose a head. Point at a token to see its lines; click holds it. Arrow keys move, Enter holds.";
+      : "A small grid is a head: rows are queries, columns keys, dark is much. Click one, or point at a token; " +
+        "a click or Enter holds it, arrow keys move.";
     detail.textContent = model.get("detail");
     heads.setAttribute("aria-label", `Heads: layers down, heads across. Layer ${model.get("layer")}, head ${model.get("head")} is chosen. Arrow keys choose.`);
     canvas.setAttribute("aria-label", `Lines between queries and keys. ${status.textContent} ${detail.textContent}`);

@@ -197,6 +197,7 @@ def _checked(value, T_q, T_k):
             )
         value = np.stack([plots.to_numpy(layer) for layer in value])
     weights = plots.to_numpy(value)
+    given = weights.shape
     if weights.ndim == 5 and weights.shape[1] == 1:  # a batch of one sentence, as attention_maps gives it
         weights = weights[:, 0]
     if weights.ndim == 3:
@@ -205,7 +206,7 @@ def _checked(value, T_q, T_k):
         raise ValueError(
             f"Heads need weights of shape (n_layers, n_heads, {T_q}, {T_k}), for {T_q} queries and {T_k} keys, or "
             f"(n_heads, {T_q}, {T_k}). Take one sentence of a batch, such as weights[:, 0] (here the shape is "
-            f"{weights.shape})."
+            f"{given})."
         )
     if weights.dtype.kind not in "biuf" or not np.isfinite(weights).all():
         raise ValueError("The weights hold NaN or infinity: look for 0/0, or for scores where weights should be.")

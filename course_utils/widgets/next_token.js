@@ -3,17 +3,17 @@
 const ROW = 26;    // pixels
 
 function render({ model, el }) {
-  const bag = listeners(model);
+  const bag = listeners(model, el);
   const summary = h("div", { className: "pl-summary" });
   summary.setAttribute("aria-live", "polite");
   const list = h("div", { className: "pl-bars", role: "group", "aria-label": "Next tokens, likeliest first" });
   const axis = h("div", { className: "pl-axis", "aria-hidden": "true" });
-  const hint = h("div", { className: "pl-status" });
+  const hint = h("div", { className: "pl-status pl-two" });
   const detail = h("div", { className: "pl-token-detail" });
   detail.setAttribute("aria-live", "polite");
   const table = h("table", { className: "pl-hidden" });
   const root = h("div", { className: "pl-view", "data-lm-suppress-shortcuts": "true" },
-    errorLine(model, bag), summary, list, axis, table, hint, detail,
+    summary, errorLine(model, bag), list, axis, table, hint, detail,
     h("div", { className: "pl-tools" },
       switchButton(model, bag, "scale", ["one", "largest"], ["Axis to the largest bar", "Axis from 0 to 1"]), ...saveButtons(model, bag)));
   el.append(root);
@@ -79,14 +79,12 @@ function render({ model, el }) {
 
   function tell() {
     const held = model.get("chosen"), details = model.get("details");
-    const stale = Boolean(model.get("error"));
-    summary.textContent = stale ? "Below: the last answer there was." : model.get("summary");
+    summary.textContent = model.get("error") ? "Below: the last answer there was." : model.get("summary");
     const how = held >= 0 ? "Held: Esc or a second click lets go." : "Point at a bar to read it; click or Enter holds it, arrow keys move.";
     const shown = held >= 0 ? held : over;
     const cut = floats(model, "former").some((before, i) => before - floats(model, "final")[i] > 5e-4);
     hint.textContent = `${cut ? "Hatched: cut off. Mark in a bar: before the cut. " : ""}${how}`;
     detail.textContent = shown >= 0 ? details[shown] ?? "" : "";
-    for (const part of [list, axis]) part.classList.toggle("pl-stale", stale);
   }
 
   const hold = (i) => set("chosen", i === model.get("chosen") ? -1 : i);

@@ -103,7 +103,7 @@ class NextToken(TextView):
             self.names, self.others, self.details = names, len(names) > len(shown), details
             self.former, self.final = (floats(np.concatenate(part)) for part in zip(*sums, strict=True))
             self.rows = max(self.rows, len(names))
-            self.summary = _summary(kept, len(words), former[final > 0].sum(), settings)
+            self.summary = _summary(kept, len(words), former[final > 0].sum(), settings, missing)
             if self.chosen >= len(names):
                 self.chosen = -1
 
@@ -197,10 +197,13 @@ def _detail(word, former, final, logit):
     return f"{said} {final:.4f}" + (f", before the cut {former:.4f}." if abs(final - former) > 5e-5 else ".")
 
 
-def _summary(kept, count, share, settings):
+def _summary(kept, count, share, settings, missing):
     """What the filters left, in a sentence."""
-    if settings.get("temperature") == 0:
+    if not settings:  # there is no filter whose work could be told
+        rest = "; others, not named, can too" if missing > 0.0005 else ""
+        return f"{kept:,} {'word' if kept == 1 else 'words'} can come next{rest}."
+    if settings["temperature"] == 0:
         return "Temperature 0: the likeliest word, always."
     if kept == count:
         return f"Nothing is cut off: all {count:,} words can be drawn."
-    return f"{kept:,} of {count:,} words can be drawn; before the cut they had {share:.3f} of the probability."
+    return f"{kept:,} of {count:,} words can be drawn; together they had {share:.3f} before the cut."

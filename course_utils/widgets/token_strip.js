@@ -3,7 +3,7 @@
 const TINTS = 5;
 
 function render({ model, el }) {
-  const bag = listeners(model);
+  const bag = listeners(model, el);
   const summary = h("div", { className: "pl-status" });
   summary.setAttribute("aria-live", "polite");
   const strip = h("div", { className: "pl-tokens", role: "group", "aria-label": "Tokens" });
@@ -17,7 +17,7 @@ function render({ model, el }) {
   const merges = h("div", { className: "pl-merges" }, h("div", { className: "pl-steps" }, less, slider, more, note), made);
   const table = h("table", { className: "pl-hidden" });
   const root = h("div", { className: "pl-view", "data-lm-suppress-shortcuts": "true" },
-    errorLine(model, bag), summary, strip, table, detail, merges,
+    summary, errorLine(model, bag), strip, table, detail, merges,
     h("div", { className: "pl-tools" }, ...saveButtons(model, bag)));
   el.append(root);
   let at = 0;    // the token that Tab comes to
@@ -63,12 +63,10 @@ function render({ model, el }) {
 
   function tell() {
     const held = model.get("selected"), empty = !model.get("tokens").length;
-    const stale = Boolean(model.get("error"));    // what is shown belongs to the last good text
     const how = empty ? "Type a word into the box."
       : held >= 0 ? "Held: Esc or a second click lets go." : "Click a token, or press Enter on it, to hold it.";
-    summary.textContent = stale ? "Below: the last text that could be read." : `${model.get("summary")} ${how}`;
+    summary.textContent = model.get("error") ? "Below: the last text that could be read." : `${model.get("summary")} ${how}`;
     detail.textContent = model.get("detail");
-    strip.classList.toggle("pl-stale", stale);
   }
 
   function showStep() {

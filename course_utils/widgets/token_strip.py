@@ -161,7 +161,10 @@ def _checked(value):
             "a strip shows a list of strings, or (tokens, ids). Return the pieces of the text "
             f"(here it is {'nothing' if value is None else repr(value)[:80]})"
         )
-    ids = [int(i) for i in plots.to_numpy(ids)]
+    numbers = plots.to_numpy(ids)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise ValueError(f"ids are whole numbers, one for each token; look for NaN or fractions (here: {ids!r:.80})")
+    ids = numbers.tolist()
     if paired and len(ids) != len(tokens):
         raise ValueError(f"there are {len(tokens)} tokens and {len(ids)} ids; return one id for each token")
     return list(tokens), ids

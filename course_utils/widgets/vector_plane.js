@@ -17,7 +17,7 @@ function put(node, attributes) {
 }
 
 function render({ model, el }) {
-  const bag = listeners(model);
+  const bag = listeners(model, el);
   const back = svg("g"), guides = svg("g", { "aria-hidden": "true" }), front = svg("g");
   const plane = svg("svg", { role: "group", "aria-label": "Plane of arrows" }, back, guides, front);
   const chart = svg("svg", { "aria-hidden": "true" });
@@ -340,7 +340,7 @@ function render({ model, el }) {
     }
     tools.replaceChildren(...parts, ...save);
     status.style.minHeight = moving().length ? "2.9em" : "0";    // room kept, so that a longer sentence does not move the page
-    below.style.height = moving().length ? "4.6em" : "2.9em";
+    below.style.height = moving().length ? "5.2em" : "2.9em";
   }
 
   const tell = () => {

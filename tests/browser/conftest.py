@@ -46,16 +46,26 @@ def chromium(address):
         yield browser
 
 
+@pytest.fixture(scope="session")
+def write(folder):
+    """write(name, cell, cell, ...) makes a notebook of these cells."""
+
+    def write(name, *cells):
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells], metadata=kernel)
+        nbformat.write(made, folder / name)
+
+    return write
+
+
 @pytest.fixture
-def run(folder, address, chromium):
+def run(write, address, chromium):
     """run(cell, cell, ...) opens a notebook of these cells in JupyterLab and runs it; run(name=...) one of ours."""
     opened = []
 
     def run(*cells, name="scratch.ipynb"):
         if cells:
-            kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-            made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells], metadata=kernel)
-            nbformat.write(made, folder / name)
+            write(name, *cells)
         page = lab.Page(chromium, address, name)
         opened.append(page)
         page.run_all()

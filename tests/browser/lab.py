@@ -84,16 +84,31 @@ def browser():
             opened.close()
 
 
-class Page:
-    """A notebook in JupyterLab: `errors` collects console errors, `outside` what was asked of other hosts."""
+def eventually(page, check, seconds=30):
+    """What `check()` returns, once it no longer raises AssertionError; its last one after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+            page.page.wait_for_timeout(50)
 
-    def __init__(self, browser, address, notebook, size=(1100, 1000)):
+
+class Page:
+    """A notebook in JupyterLab, or in Notebook 7 with app="notebook".
+
+    `errors` collects console errors, `outside` what was asked of other hosts.
+    """
+
+    def __init__(self, browser, address, notebook, size=(1100, 1000), app="lab"):
         self.page = browser.new_page(viewport={"width": size[0], "height": size[1]})
         self.errors, self.outside = [], []
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         self.page.on("pageerror", lambda e: self.errors.append(str(e)))
         self.page.on("request", lambda r: self._note(r.url, address))
-        self.page.goto(f"{address}/lab/tree/{notebook}?reset")
+        self.page.goto(f"{address}/{'lab/tree' if app == 'lab' else 'notebooks'}/{notebook}?reset")
         self.page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=90_000)
         self.page.wait_for_function(
             "window.jupyterapp && jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"

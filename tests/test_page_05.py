@@ -191,12 +191,59 @@ def test_a_rule_that_adds_instead_of_sharing_is_caught():
 # -- the hand-built head --
 
 
+MEANING = {  # the plane, then unclear and clue
+    "I": [0.1, 0, 0, 0],
+    "dropped": [0, 0, 0, 0],
+    "my": [0, 0.1, 0, 0],
+    "lead": [0, 0, 1, 0],
+    "left": [-1, 0, 0, 1],
+    "right": [1, 0, 0, 1],
+}
+W_Q, W_K = np.array([[0], [0], [3.0], [0]]), np.array([[0], [0], [0], [1.0]])
+SHARE = np.exp(3) / (np.exp(3) + 4)  # one score of 3 among four of 0
+
+
+def hand_built(**given):
+    return definitions("05", meaning=MEANING, W_Q=W_Q, W_K=W_K, W_V=np.eye(4)[:, :2], **given)
+
+
+def check_lead_in(lead_in):
+    received, looks = lead_in("left")
+    np.testing.assert_allclose(received, [(0.1 * (1 - SHARE) / 4) - SHARE, 0.1 * (1 - SHARE) / 4])
+    assert list(looks) == ["I", "dropped", "my", "left", "lead"]
+    np.testing.assert_allclose(looks["left"], SHARE)
+    np.testing.assert_allclose(lead_in("right", question=0.0)[0], [1.1 / 5, 0.1 / 5])
+
+
 def test_lead_moves_toward_the_word_that_settles_it():
-    meaning = {"I": [0.1, 0], "dropped": [0, 0], "my": [0, 0.1], "lead": [0, 0], "left": [-1, 0], "right": [1, 0]}
-    marks = {"lead": [1, 0], "left": [0, 1], "right": [0, 1]}
-    meaning = {word: [*plane, *marks.get(word, [0, 0])] for word, plane in meaning.items()}
-    W_Q, W_K = np.array([[0], [0], [3.0], [0]]), np.array([[0], [0], [0], [1.0]])
-    page = definitions("05", meaning=meaning, W_Q=W_Q, W_K=W_K, W_V=np.eye(4)[:, :2])
-    share = np.exp(3) / (np.exp(3) + 4)  # one score of 3 among four of 0
-    np.testing.assert_allclose(page["lead_in"]("left"), [(0.1 * (1 - share) / 4) - share, 0.1 * (1 - share) / 4])
-    np.testing.assert_allclose(page["lead_in"]("right", question=0.0), [1.1 / 5, 0.1 / 5])
+    check_lead_in(hand_built()["lead_in"])
+
+
+def test_a_lead_that_receives_the_plain_mean_is_caught():
+    with pytest.raises(AssertionError):
+        check_lead_in(lambda word, question=0.0: hand_built()["lead_in"](word, 0.0))
+
+
+def test_the_plane_of_lead_adds_what_it_receives():
+    shown = hand_built(before=np.array([0.2, 0.5]))["move_lead"]("right", 0.0)
+    np.testing.assert_allclose(shown["lead now"], [0.2 + 1.1 / 5, 0.5 + 0.1 / 5])
+    assert shown["lead"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("times", [1.0, 0.0, -1.0])
+def test_the_values_turn_what_is_written_and_leave_the_weights(times):
+    tokens = ["I", "dropped", "my", "left", "lead"]
+    X, W_O = np.array([MEANING[token] for token in tokens]), np.eye(4)[:2]
+    shown = hand_built(X=X, W_O=W_O, tokens=tokens, lead=4)["head_effect"](times)
+    expected = times * np.array([(0.1 * (1 - SHARE) / 4) - SHARE, 0.1 * (1 - SHARE) / 4])
+    np.testing.assert_allclose(shown["written to lead"], expected, atol=1e-12)
+    assert shown["left"] == pytest.approx(SHARE)
+
+
+def test_three_masks_of_one_query():
+    given = {"wild": np.array([[-3.0, -2.0, 1.0]]), "allowed_row": np.array([[True, True, False]])}
+    small, large = (definitions("05", **given)["three_ways"](power) for power in (0, 4))
+    first = 1 / (1 + np.e)
+    np.testing.assert_allclose(small[:2], [[first, 1 - first, 0]] * 2)
+    assert small[2].sum() < 0.1  # the forbidden key took the rest
+    np.testing.assert_array_equal(large, [[0, 1, 0], [0, 0, 1], [0, 0, 0]])

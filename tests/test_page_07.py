@@ -275,6 +275,20 @@ def test_means_in_place_of_sums_are_caught(page):
 # -- pictures --
 
 
+def check_edit(edit):
+    bars = edit(place=2)
+    assert list(bars)[:4] == ["0 <start>", "1 I", "2 band", "3 dropped"] and len(bars) == 13
+    assert [name for name, move in bars.items() if move > 1e-5] == list(bars)[2:]
+
+
+def test_the_bars_of_an_edit_begin_at_the_edited_place(page):
+    ids = torch.from_numpy(STORIES.arrays([" ".join(STORY)])[0])[:, :13]
+    page["ids"], page["models"] = ids, {causal: page["new_model"](causal) for causal in (True, False)}
+    check_edit(page["edit"])
+    with pytest.raises(AssertionError):
+        check_edit(lambda place: page["edit"](place, causal_mask=False))
+
+
 @pytest.mark.parametrize(
     "call, says",
     [

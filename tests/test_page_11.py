@@ -219,13 +219,13 @@ def test_the_moment_shows_the_nearest_record():
         history=history,
         rows=rows,
         nexts=nexts,
-        tokens=["pencil", "lead"],
-        pencil=0,
         floors={"3 back": 1.5, "all": 0.9},
         outcomes=["broke", "snapped", "crumbled"],
     )
-    shown = names["moment"](step=13)
-    assert "Step 10: loss 2.00" in shown.alt and "[0.9, 0.3]" in shown.alt and "broke has 0.20" in shown.alt
+    assert [names["record_at"](step) for step in (0, 5, 13, 16, 800)] == [0, 0, 1, 2, 2]
+    np.testing.assert_array_equal(names["row_of_lead"](13), rows[1])
+    shown = names["words_and_loss"](13)
+    assert "Step 10: loss 2.00" in shown.alt and "broke 0.20, snapped 0.10" in shown.alt
     assert not plt.get_fignums()
 
 

@@ -111,6 +111,8 @@ def _name_axes(ax, queries, keys, transposed):
     names = ("key: the token looked at", "query: the token that looks")
     ax.set_xlabel(names[transposed], color=(KEY_TEXT, QUERY)[transposed], labelpad=8)
     ax.set_ylabel(names[not transposed], color=(KEY_TEXT, QUERY)[not transposed], labelpad=8)
+    if len(down) < 5:  # too few rows for the long name to stand beside
+        ax.set_ylabel(("query: looks", "key: looked at")[transposed], rotation=0, ha="right", va="center")
 
 
 def heatmap(weights, queries, keys, mask=None, ax=None, kind="weights", limit=None, layout="rows"):

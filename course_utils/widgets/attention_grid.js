@@ -146,8 +146,13 @@ function render({ model, el }) {
     context.textAlign = "center";
     context.fillStyle = above[1];
     context.fillText(above[0], b.left + (b.columns * b.wide) / 2, 10);
-    context.save();
     context.fillStyle = side[1];
+    if (context.measureText(side[0]).width > b.rows * b.high) {    // too few rows to stand beside: it lies in the corner
+      context.textAlign = "right";
+      context.fillText(side[0], b.left - 8, 10);
+      return;
+    }
+    context.save();
     context.translate(10, b.top + (b.rows * b.high) / 2);
     context.rotate(-Math.PI / 2);
     context.fillText(side[0], 0, 0);

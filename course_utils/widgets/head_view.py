@@ -159,7 +159,8 @@ class HeadView(View):
         n_layers, n_heads = self.small_shape[:2]
         size = f"{len(self.query_names)} queries by {len(self.key_names)} keys"
         held = f" {self.detail}" if self.held else f" In layer {self.layer}, head {self.head}: {self._largest()}."
-        return f"Attention weights, {n_layers} layers of {n_heads} heads, {size}.{held}"
+        layers, heads = (f"{n} {word}{'s'[: n != 1]}" for n, word in ((n_layers, "layer"), (n_heads, "head")))
+        return f"Attention weights, {layers} of {heads}, {size}.{held}"
 
     def __repr__(self):
         n_layers, n_heads = self.small_shape[:2]

@@ -19,6 +19,7 @@ _MODULES = (
     "train",
     "generate",
     "introspect",
+    "cost",
     "plots",
     "drawings",
     "widgets",

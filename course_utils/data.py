@@ -1,8 +1,8 @@
-"""What the course's models read: the pencil stories, installed documentation, the reader's own text.
+"""What the course's models read: the pencil stories, numbers to translate, documentation, the reader's own text.
 
-The words of the stories stand in `_stories.py`. Since every sentence and its probability is known, a model's loss can
-be held against exact floors, in nats a token (notebook 11). Imports NumPy and `text` alone, so that notebooks 00-06
-open without torch.
+The words of the stories stand in `_stories.py`, the numbers are made in `_numbers.py`. Since every sentence of the
+stories and its probability is known, a model's loss can be held against exact floors, in nats a token (notebook 11).
+Imports NumPy and `text` alone, so that notebooks 00-06 open without torch.
 """
 
 import functools
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from . import _stories, shifted_seed
+from ._numbers import NO_LESSON, EnglishGermanNumbers, in_random_order  # noqa: F401  as data.EnglishGermanNumbers
 from .text import WordTokenizer
 
 START_ID, END_ID = 0, 1
 SPECIALS = ("<start>", "<end>")  # their words, in the order of their ids
-NO_LESSON = -100  # a target that is not scored: the default ignore_index of PyTorch's cross_entropy
 LARGEST_TEXT = 50_000_000  # bytes; more does not fit the 2 GB of a small machine once it is tokenised
 DOCUMENTED = ("numpy", "matplotlib", "seaborn")  # packages that every reader of the course has
 
@@ -242,11 +242,7 @@ class PencilStories:
             yield _lessons(self._training.draw(batch_size, self._rng))
 
     def _shuffled(self, batch_size, rows):
-        order = np.array([], dtype=int)
-        while True:
-            while len(order) < batch_size:
-                order = np.append(order, self._rng.permutation(len(rows)))
-            chosen, order = np.split(order, [batch_size])
+        for chosen in in_random_order(len(rows), batch_size, self._rng):
             yield _lessons(rows[chosen])
 
     def _rows(self, texts):

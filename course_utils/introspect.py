@@ -16,6 +16,9 @@ def attention_maps(model, *inputs):
 
     Each is (B, n_heads, T_q, T_k), rows are queries; with dropout off, so rows sum to 1. The model is left in the mode
     it was in, without hooks, after an error too. ValueError for a model without a MultiHeadAttention.
+
+    `attention_maps(transformer, src, tgt)`: first the encoder's layers, then of each decoder layer the self-attention,
+    (B, n_heads, T, T), and the cross-attention, (B, n_heads, T, T_src), in the order of `attention_layers`.
     """
     maps = []
     with contextlib.ExitStack() as stack:
@@ -25,6 +28,15 @@ def attention_maps(model, *inputs):
         with evaluating(model):
             model(*inputs)
     return maps
+
+
+def attention_layers(model):
+    """The names of the attention layers, such as "decoder_layers.0.cross_attention": their numbers are their places.
+
+    The order is the one in which the model holds them; ours hold them in the order they run.
+    """
+    layers = _attention_layers(model)
+    return [name for name, module in model.named_modules() if module in layers]
 
 
 @contextlib.contextmanager

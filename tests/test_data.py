@@ -3,12 +3,14 @@
 import hashlib
 import itertools
 import math
+import random
 import subprocess
 import sys
 from collections import defaultdict
 
 import numpy as np
 import pytest
+from num2words import num2words
 
 from course_utils import _stories, data
 
@@ -464,3 +466,210 @@ def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "LARGEST_TEXT", 20)
     with pytest.raises(ValueError, match="20 bytes(.|\n)*has 50"):
         data.read_text(tmp_path / "long.txt")
+
+
+# --- numbers in two languages ---
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return data.EnglishGermanNumbers()
+
+
+def check_words(say, numbers=(*range(1200), 1999, 21_042, 101_101, 999_999, *range(1000, 1_000_000, 49_999))):
+    """Against num2words itself."""
+    for n in numbers:
+        english, german = say(n)
+        assert english == num2words(n) and german.replace(" ", "") == num2words(n, lang="de")
+
+
+def test_numbers_are_those_of_num2words(numbers):
+    check_words(numbers.say)
+    assert numbers.say(123_456) == (
+        "one hundred and twenty-three thousand, four hundred and fifty-six",
+        "ein hundert drei und zwanzig tausend vier hundert sechs und fünfzig",
+    )
+    assert numbers.say(np.int64(1017)) == ("one thousand and seventeen", "ein tausend siebzehn")
+
+
+@pytest.mark.slow
+def test_many_numbers_are_those_of_num2words(numbers):
+    check_words(numbers.say, random.Random(0).sample(range(1_000_000), 8000))
+
+
+def test_wrong_words_are_caught(numbers):
+    def always_comma(n):
+        english, german = numbers.say(n)
+        return english.replace("thousand and", "thousand,"), german
+
+    def eins_tausend(n):
+        english, german = numbers.say(n)
+        return english, german.replace("ein tausend", "eins tausend")
+
+    for wrong in (always_comma, eins_tausend):
+        with pytest.raises(AssertionError):
+            check_words(wrong)
+
+
+def test_german_is_split_into_words_of_numbers(numbers):
+    pieces = {piece for n in range(0, 1_000_000, 7) for piece in numbers.say(n)[1].split()}
+    alone = {num2words(n, lang="de") for n in (*range(20), *range(20, 100, 10))}
+    assert pieces == alone | {"ein", "und", "hundert", "tausend"}
+
+
+def test_lengths_of_numbers(monkeypatch):
+    monkeypatch.setattr(data.EnglishGermanNumbers, "say", lambda self, n: n)  # the number in place of its words
+    numbers, n = data.EnglishGermanNumbers(seed=2), 20_000
+    held_out, training = (np.array([len(str(i)) for i in some]) for some in (numbers.held_out(), numbers.sample(n)))
+    assert np.bincount(held_out).tolist() == [0, 1, 9, 90, 300, 600, 1000]
+    p = np.arange(1, 7) / 21
+    assert (abs(np.bincount(training)[1:] - n * p) < 5 * np.sqrt(n * p * (1 - p))).all()
+
+
+def test_held_out_numbers_are_not_sampled(numbers):
+    held_out = numbers.held_out()
+    assert held_out == data.EnglishGermanNumbers(seed=9).held_out() and len(set(held_out)) == 2000
+    assert ("zero", "null") not in held_out
+    training = data.EnglishGermanNumbers(seed=1).sample(30_000)
+    assert not set(training) & set(held_out)
+    assert set(map(numbers.say, range(100))) <= set(training) | set(held_out)  # the short ones are there
+    seen = {i for pair in training for text in pair for i in numbers.encode(text)}
+    assert seen == set(range(3, numbers.vocab_size))
+    (src, _), _ = next(data.EnglishGermanNumbers(seed=3).batches(5000))
+    assert not {numbers.decode(row) for row in src} & {english for english, _ in held_out}
+
+
+def test_seed_of_numbers(monkeypatch):
+    first = data.EnglishGermanNumbers(seed=5)
+    sample = first.sample(20)
+    assert data.EnglishGermanNumbers(seed=5).sample(20) == sample != first.sample(20)
+    assert data.EnglishGermanNumbers(seed=6).sample(20) != sample
+    held_out = first.held_out()
+    monkeypatch.setenv("COURSE_SEED_SHIFT", "1")
+    shifted = data.EnglishGermanNumbers(seed=4)
+    assert shifted.held_out() != held_out and not set(shifted.sample(5000)) & set(shifted.held_out())
+
+
+def test_vocabulary_of_numbers(numbers):
+    vocabulary = numbers.vocabulary
+    assert vocabulary[:3] == ["<pad>", "<start>", "<end>"] and vocabulary[3:] == sorted(set(vocabulary[3:]))
+    assert (numbers.pad_id, numbers.start_id, numbers.end_id) == (0, 1, 2)
+    assert numbers.vocab_size == len(vocabulary) == 66  # 31 English and 32 German words
+    assert repr(numbers) == "EnglishGermanNumbers(1,000,000 numbers, 63 words in two languages)"
+
+
+def test_numbers_there_and_back(numbers):
+    for n in (*range(1000), *range(1000, 1_000_000, 4999)):
+        for text in numbers.say(n):
+            ids = numbers.encode(text)
+            assert numbers.decode(ids) == text
+            assert numbers.decode([1, *ids, 2, 0, 0]) == text
+    assert [numbers.vocabulary[i] for i in numbers.encode("zwei und vierzig")] == ["zwei", "und", "vierzig"]
+    assert numbers.encode("") == [] and numbers.decode([]) == ""
+
+
+@pytest.mark.parametrize(
+    "typed, n",
+    [
+        ("  Forty TWO ", 42),
+        ("one hundred twenty three thousand four hundred fifty six", 123_456),
+        ("one hundred and twenty-three thousand four hundred and fifty-six", 123_456),
+        ("one thousand forty two", 1042),
+        ("two hundred thousand five", 200_005),
+        ("two hundred thousand, five hundred", 200_500),
+        ("Zweiundvierzig", 42),
+        ("einhundertdreiundzwanzig tausend vierhundertsechsundfünfzig", 123_456),
+        ("zwo\u0308lf", 12),  # o and two dots, as macOS writes it
+    ],
+)
+def test_what_a_reader_types(numbers, typed, n):
+    assert numbers.decode(numbers.encode(typed)) in numbers.say(n)
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("fourty two", "'fourty'.*Did you mean 'forty'"),
+        ("zwei und dreissig", "'dreissig'.*'dreißig'"),
+        ("pencil", "'pencil'.*such as 'forty-two'"),
+        ("42", r"'42'.*say\(n\)"),
+        ("<end>", "'<end>'"),
+        ("x" * 10_000, "'xxx"),
+    ],
+)
+def test_words_that_are_no_number(numbers, text, named):
+    with pytest.raises(ValueError, match=named) as error:
+        numbers.encode(text)
+    assert len(str(error.value)) < 200
+
+
+def check_number_arrays(arrays, numbers):
+    (src, tgt_in), targets = arrays([("forty-two", "zwei und vierzig"), ("seven", "sieben")])
+    ids = {word: i for i, word in enumerate(numbers.vocabulary)}
+    zwei, und, vierzig, sieben = (ids[word] for word in ("zwei", "und", "vierzig", "sieben"))
+    assert src.tolist() == [[ids["forty"], ids["two"]] + [0] * 10, [ids["seven"]] + [0] * 11]
+    assert tgt_in.tolist() == [[1, zwei, und, vierzig] + [0] * 8, [1, sieben] + [0] * 10]
+    assert targets.tolist() == [[zwei, und, vierzig, 2] + [-100] * 8, [sieben, 2] + [-100] * 10]
+    assert {array.dtype for array in (src, tgt_in, targets)} == {np.dtype(np.int64)}
+
+
+def test_arrays_of_numbers(numbers):
+    check_number_arrays(numbers.arrays, numbers)
+    longest = max((numbers.say(n) for n in range(777_000, 778_000)), key=lambda pair: len(numbers.encode(pair[1])))
+    _, targets = numbers.arrays([longest])
+    assert targets[0, -1] == 2  # it fills the row
+
+
+def test_wrong_number_arrays_are_caught(numbers):
+    def padding_scored(pairs):
+        inputs, targets = numbers.arrays(pairs)
+        return inputs, np.where(targets == -100, 0, targets)
+
+    def not_shifted(pairs):
+        (src, tgt_in), targets = numbers.arrays(pairs)
+        return (src, np.where(targets == -100, 0, targets)), targets
+
+    for wrong in (padding_scored, not_shifted):
+        with pytest.raises(AssertionError):
+            check_number_arrays(wrong, numbers)
+
+
+def test_batches_of_numbers(numbers):
+    fresh = numbers.batches(64)
+    (src, tgt_in), targets = next(fresh)
+    assert src.shape == tgt_in.shape == targets.shape == (64, 12)
+    assert (next(fresh)[0][0] != src).any()
+    pairs = numbers.held_out()[:10]
+    batches = numbers.batches(4, pairs)
+    some = [next(batches) for _ in range(5)]  # 20 rows: each pair twice
+    rows = [tuple(map(tuple, row)) for (src, tgt_in), targets in some for row in zip(src, tgt_in, targets, strict=True)]
+    (src, tgt_in), targets = numbers.arrays(pairs)
+    expected = sorted(tuple(map(tuple, row)) for row in zip(src, tgt_in, targets, strict=True))
+    assert sorted(rows[:10]) == sorted(rows[10:]) == expected and rows[:10] != rows[10:]
+
+
+@pytest.mark.parametrize(
+    "call, named",
+    [
+        (lambda n: n.say(-1), "from 0 to 999,999.*-1"),
+        (lambda n: n.say(1_000_000), "1000000"),
+        (lambda n: n.say(1.0), "1.0"),
+        (lambda n: n.say(True), "True"),
+        (lambda n: n.say("42"), "'42'"),
+        (lambda n: n.sample(-1), "n=-1"),
+        (lambda n: n.decode([66]), "0 to 65.*66"),
+        (lambda n: n.decode([-1]), "-1"),
+        (lambda n: n.arrays([("one " * 13, "eins")]), "12 English words"),
+        (lambda n: n.arrays([("one", "eins " * 12)]), "11 German"),
+        (lambda n: n.batches(0), "batch_size=0"),
+        (lambda n: n.batches(8, []), "pairs=.."),
+    ],
+)
+def test_bad_arguments_of_numbers(numbers, call, named):
+    with pytest.raises(ValueError, match=named):
+        call(numbers)
+
+
+def test_stories_open_without_num2words():
+    code = "import sys; from course_utils import data; data.PencilStories(); assert 'num2words' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -1,5 +1,6 @@
 """generate.py: filters against hand-computed sets, drawing against counts, the cache against none."""
 
+import itertools
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 import course_utils
 from course_utils import generate as g
-from course_utils.model import GPT, GPTConfig
+from course_utils.model import GPT, GPTConfig, Transformer, TransformerConfig
 
 
 @pytest.fixture(autouse=True)
@@ -257,3 +258,265 @@ def test_generate_refuses(ids, n_new, words):
 
 def test_an_empty_cache_has_length_0():
     assert len(g.KVCache(2)) == 0
+
+
+# --- beam search ---
+
+START, A, B, C, END = range(5)
+TREE = {  # the likeliest first word, B, leads to nothing likely: greedy ends with 0.6 * 0.4, the best is 0.4 * 0.9
+    (): {A: 0.4, B: 0.6},
+    (A,): {C: 0.9, A: 0.1},
+    (B,): {A: 0.4, B: 0.35, C: 0.25},
+}
+
+
+def tree(ids):
+    """Logits (n, T, 5) of the tree: -inf for what cannot come next."""
+    probs = torch.zeros(*ids.shape, 5)
+    for row, sequence in zip(probs, ids.tolist(), strict=True):
+        for token, p in TREE[tuple(sequence[1:])].items():
+            row[-1, token] = p
+    return probs.log()
+
+
+def table(n_tokens, depth, seed=0):
+    """A function to logits, other ones after each sequence of up to `depth` tokens: asymmetric throughout."""
+    rng = torch.Generator().manual_seed(course_utils.shifted_seed(seed))
+    prefixes = [p for n in range(depth) for p in itertools.product(range(n_tokens), repeat=n)]
+    rows = {prefix: 2 * torch.randn(n_tokens, generator=rng) for prefix in prefixes}
+
+    def model(ids):
+        logits = torch.full((*ids.shape, n_tokens), math.nan)  # only the last position may be used
+        for i, sequence in enumerate(ids.tolist()):
+            logits[i, -1] = rows[tuple(sequence[1:])]
+        return logits
+
+    return model
+
+
+def brute_force(model, n_tokens, depth, alpha, end_id=None):
+    """Every sequence that ends, or has `depth` tokens, with its log-probability; best first."""
+    found = []
+
+    def grow(sequence, log_prob):
+        if len(sequence) == depth or end_id in sequence:
+            found.append((log_prob / ((5 + len(sequence)) / 6) ** alpha, [0, *sequence], log_prob))
+            return
+        following = model(torch.tensor([[0, *sequence]]))[0, -1].double().softmax(-1).log()
+        for token in range(n_tokens):
+            grow([*sequence, token], log_prob + following[token].item())
+
+    grow([], 0.0)
+    return [(ids, log_prob) for _, ids, log_prob in sorted(found, key=lambda entry: -entry[0])]
+
+
+def plain(found):
+    return [(ids.tolist(), round(log_prob, 6)) for ids, log_prob in found]
+
+
+def test_beam_finds_what_greedy_misses():
+    greedy, beam = (g.beam_search(tree, torch.tensor([START]), 2, beam=n) for n in (1, 2))
+    assert plain(greedy) == [([START, B, A], round(math.log(0.24), 6))]
+    assert plain(beam) == [([START, A, C], round(math.log(0.36), 6)), ([START, B, A], round(math.log(0.24), 6))]
+    everything = g.beam_search(tree, torch.tensor([[START]]), 2, beam=50)
+    assert [round(math.exp(p), 2) for _, p in everything] == [
+        0.36,
+        0.24,
+        0.21,
+        0.15,
+        0.04,
+    ]  # what cannot be is not there
+
+
+def check_beam(beam_search, end_id, alpha):
+    """A beam as wide as there are sequences finds them all, in order."""
+    for seed in range(6):
+        model = table(3, 4, seed)
+        found = beam_search(model, torch.tensor([0]), 4, beam=3**4, alpha=alpha, end_id=end_id)
+        expected = brute_force(model, 3, 4, alpha, end_id)
+        assert plain(found) == [(ids, round(log_prob, 6)) for ids, log_prob in expected]
+
+
+@pytest.mark.parametrize("end_id", [None, 2])
+@pytest.mark.parametrize("alpha", [0, 0.6, 3.0])
+def test_widest_beam_is_brute_force(end_id, alpha):
+    check_beam(g.beam_search, end_id, alpha)
+
+
+def test_wrong_beams_are_caught():
+    def too_narrow(*args, beam, **options):
+        return g.beam_search(*args, beam=5, **options)
+
+    def prompt_counts(model, ids, n_new, beam, alpha, end_id):  # in the length
+        found = g.beam_search(model, ids, n_new, beam=beam, alpha=0, end_id=end_id)
+        return sorted(found, key=lambda entry: -entry[1] / ((6 + len(entry[0])) / 6) ** alpha)
+
+    def goes_on_after_the_end(*args, end_id, **options):
+        return g.beam_search(*args, **options)
+
+    for wrong in (too_narrow, prompt_counts, goes_on_after_the_end):
+        with pytest.raises(AssertionError):
+            check_beam(wrong, end_id=2, alpha=3.0)
+
+
+def test_length_decides_by_alpha():
+    def model(ids):  # end at once with 0.4, or go on, for a likely second word
+        probs = torch.tensor([[0.0, 0.6, 0.4], [0.0, 0.0, 1.0]])[min(ids.shape[1], 2) - 1]
+        return probs.log().expand(*ids.shape, 3)
+
+    def model_2(ids):  # the same, but the longer one is less likely
+        probs = torch.tensor([[0.0, 0.48, 0.52], [0.0, 0.0, 1.0]])[min(ids.shape[1], 2) - 1]
+        return probs.log().expand(*ids.shape, 3)
+
+    first = [
+        g.beam_search(m, torch.tensor([0]), 5, 2, alpha, end_id=2)[0] for m in (model, model_2) for alpha in (0, 2)
+    ]
+    assert [ids.tolist() for ids, _ in first] == [[0, 1, 2], [0, 1, 2], [0, 2], [0, 1, 2]]
+    assert first[3][1] == pytest.approx(math.log(0.48))  # not divided by anything
+
+
+def test_unfinished_sequences_count_as_they_stand():
+    def model(ids):  # ends with 0.1 at each step
+        return torch.tensor([0.6, 0.3, 0.1]).log().expand(*ids.shape, 3)
+
+    found = g.beam_search(model, torch.tensor([0]), 2, beam=3, alpha=0, end_id=2)
+    assert [(ids.tolist(), round(math.exp(p), 3)) for ids, p in found] == [
+        ([0, 0, 0], 0.36),
+        ([0, 0, 1], 0.18),
+        ([0, 1, 0], 0.18),
+    ]
+    rare = g.beam_search(model, torch.tensor([0]), 1, beam=3, alpha=0, end_id=2)
+    assert [ids.tolist() for ids, _ in rare] == [[0, 0], [0, 1], [0, 2]]
+
+
+def test_search_ends_early_and_loses_nothing():
+    calls = []
+
+    def model(ids):
+        calls.append(ids.shape)
+        return torch.tensor([0.05, 0.05, 0.9]).log().expand(*ids.shape, 3)
+
+    found = g.beam_search(model, torch.tensor([0]), 50, beam=2, end_id=2)
+    assert found[0][0].tolist() == [0, 2] and len(found) == 2 and len(calls) < 6
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_beam_of_1_is_greedy(positions):
+    net = gpt(positions=positions).train()
+    for ids in torch.randint(13, (20, 1, 3)):
+        ((found, log_prob),) = g.beam_search(net, ids, 12, beam=1)  # beyond the 8 positions it crops, as generate does
+        assert torch.equal(found, g.generate(net, ids, 12, temperature=0)[0])
+    assert net.training
+    ((found, log_prob),) = g.beam_search(net, ids, 5, beam=1)
+    with torch.no_grad():
+        log_probs = net.eval()(found[None, :-1]).log_softmax(-1)[0, 2:]
+    assert log_prob == pytest.approx(log_probs.gather(1, found[3:, None]).sum().item(), abs=1e-5)
+    assert plain(g.beam_search(net, ids, 0)) == [(ids[0].tolist(), 0.0)]
+
+
+def test_beam_where_nothing_can_follow():
+    def blocked(ids):  # after token 1 nothing can come
+        logits = torch.tensor([[0.0, 1.0, -math.inf], [-math.inf] * 3, [0.0] * 3])
+        return logits[ids]
+
+    found = g.beam_search(blocked, torch.tensor([0]), 3, beam=4)
+    assert [ids.tolist() for ids, _ in found] == [[0, 0, 0, 1], [0, 0, 0, 0]]
+    assert g.beam_search(blocked, torch.tensor([1]), 3) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "ids", "options", "words"),
+    [
+        (tree, [0], {}, "tensor.*list"),
+        (tree, torch.zeros(2, 3, dtype=torch.long), {}, r"one sequence.*\(2, 3\)"),
+        (tree, torch.zeros(0, dtype=torch.long), {}, "one sequence"),
+        (tree, torch.tensor([0]), {"n_new": -1}, "n_new"),
+        (tree, torch.tensor([0]), {"beam": 0}, "beam.*at least 1.*0"),
+        (tree, torch.tensor([0]), {"beam": 2.0}, "beam"),
+        (tree, torch.tensor([0]), {"alpha": -1}, "alpha.*-1"),
+        (tree, torch.tensor([0]), {"alpha": math.nan}, "alpha"),
+        (lambda ids: torch.full((1, 1, 3), math.nan), torch.tensor([0]), {}, "not numbers"),
+        (lambda ids: torch.zeros(1, 3), torch.tensor([0]), {}, r"\(B, T, vocab_size\).*\(1, 3\)"),
+        (lambda ids: ids, torch.tensor([0]), {}, "vocab_size"),
+    ],
+)
+def test_beam_search_refuses(model, ids, options, words):
+    with pytest.raises(ValueError, match=words):
+        g.beam_search(model, ids, **{"n_new": 2} | options)
+
+
+# --- translate ---
+
+
+def translator(seed=0):
+    """An untrained Transformer of 9 words that writes texts of different lengths; 1 starts, 2 ends."""
+    course_utils.seed(seed)
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "max_len": 12, "dropout": 0.3}
+    return Transformer(TransformerConfig(9, **sizes, tie_embeddings=False))  # tied ones, untrained, repeat themselves
+
+
+SRC = torch.tensor([[3, 4, 5, 6], [8, 0, 0, 0], [7, 7, 0, 0], [5, 3, 8, 0], [4, 0, 0, 0], [6, 6, 3, 3]])
+
+
+def slowly(net, src, n_new):
+    """One source after the other, its padding cut off, the whole target anew for each token."""
+    written = []
+    for row in src:
+        ids = [1]
+        for _ in range(n_new):
+            with torch.no_grad():
+                ids.append(net(row[row != 0][None], torch.tensor([ids]))[0, -1].argmax().item())
+        ids = ids[: ids.index(2)] if 2 in ids else ids
+        written.append([i for i in ids if i > 2])
+    return written
+
+
+def check_translate(translate):
+    """Greedy for a batch is greedy row by row; some texts end, some are cut."""
+    lengths = set()
+    for seed in range(4):
+        net = translator(seed).train()
+        written = translate(net, SRC, 7, 1, 2)
+        assert net.training
+        assert written == slowly(net.eval(), SRC, 7)
+        lengths |= set(map(len, written))
+    assert len(lengths) > 3
+
+
+def test_translate():
+    check_translate(g.translate)
+    assert g.translate(translator(), SRC, 0, 1, 2) == [[]] * 6
+
+
+def test_wrong_translations_are_caught(monkeypatch):
+    right = g.translate
+
+    def padding_seen(net, src, *args):  # id 0 counts as a word
+        monkeypatch.setattr(net, "_source_mask", lambda src: None)
+        return right(net, src, *args)
+
+    def end_overrun(net, src, n_new, start_id, end_id):
+        return right(net, src, n_new, start_id, end_id=-1)
+
+    for wrong in (padding_seen, end_overrun):
+        with pytest.raises(AssertionError):
+            check_translate(wrong)
+
+
+def test_translate_with_a_beam():
+    differ = 0
+    for seed in range(4):
+        net = translator(seed)
+        written = g.translate(net, SRC[:3], 2, 1, 2, beam=9**2)
+        for row, found in zip(SRC[:3, None], written, strict=True):
+
+            def model(ids, net=net, row=row):
+                with torch.no_grad():
+                    return net.eval()(
+                        row.expand(len(ids), -1), ids.index_fill(1, torch.tensor([0]), 1)
+                    )  # begins with the start
+
+            best, _ = brute_force(model, 9, 2, 0.6, end_id=2)[0]
+            assert found == [i for i in best[1:] if i > 2]
+        differ += written != g.translate(net, SRC[:3], 2, 1, 2)
+    assert differ  # from greedy

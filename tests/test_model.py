@@ -1,4 +1,4 @@
-"""model.py against hand-computed values and PyTorch's own modules; each key check is shown to catch a planted fault."""
+"""The model's parts against hand-computed values and PyTorch's modules; each key check catches a planted fault."""
 
 import dataclasses
 import math
@@ -241,7 +241,7 @@ def test_wrong_multi_head_is_caught(monkeypatch):
     }
     for name, function in wrong.items():
         with monkeypatch.context() as patch:
-            patch.setattr(model, name, function)
+            patch.setattr(model.attention, name, function)
             with pytest.raises(AssertionError):
                 check_multi_head(spread(MultiHeadAttention(12, 3)))
 
@@ -274,11 +274,11 @@ def check_layer_norm(norm):
     assert torch.equal(norm(torch.full((4,), 7.0)), torch.zeros(4))
 
 
-def wrong_norm(correction=0, inside=True):
+def wrong_norm(correction=0, inside=True, eps=1e-5):
     def f(x):
         centred = x - x.mean(-1, keepdim=True)
         variance = x.var(-1, correction=correction, keepdim=True)
-        return centred / ((variance + 1e-5).sqrt() if inside else variance.sqrt() + 1e-5)
+        return centred / ((variance + eps).sqrt() if inside else variance.sqrt() + eps)
 
     return f
 
@@ -303,6 +303,20 @@ def test_layer_norm_is_pytorchs_with_its_weights():
     constant = torch.full((1, 5), 3.0, requires_grad=True)
     LayerNorm(5)(constant).square().sum().backward()
     assert constant.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)])
+def test_layer_norm_is_its_formula_and_so_is_its_gradient(bias, shape):
+    norm = spread(LayerNorm(5, eps=1e-3, bias=bias)).double()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    by_hand = wrong_norm(eps=1e-3)(x) * norm.weight + (norm.bias if bias else 0)  # wrong_norm with no fault is right
+    close(norm(x), by_hand, 1e-12)
+    towards = torch.randn(shape, dtype=torch.float64)
+    numbers = (x, *norm.parameters())
+    grads = [torch.autograd.grad((y * towards).sum(), numbers) for y in (norm(x), by_hand)]
+    for a, b in zip(*grads, strict=True):
+        close(a, b, 1e-12)
 
 
 def test_feed_forward_activations():
@@ -409,7 +423,9 @@ def test_future_tokens_do_not_leak(positions):
 @pytest.mark.parametrize("fault", [{"filler": -1e4}, {"invert": True}], ids=str)
 def test_a_leak_is_caught(fault, monkeypatch):
     wrong = wrong_attention(**fault)
-    monkeypatch.setattr(model, "scaled_dot_product_attention", lambda q, k, v, mask, dropout: wrong(q, k, v, mask))
+    monkeypatch.setattr(
+        model.attention, "scaled_dot_product_attention", lambda q, k, v, mask, dropout: wrong(q, k, v, mask)
+    )
     with pytest.raises(AssertionError):
         check_no_leak()
 
@@ -438,7 +454,7 @@ def test_cache_gives_the_same_logits(positions, pad_id):
 def test_new_tokens_at_position_0_are_caught(positions, monkeypatch):
     if positions == "rotary":
         right = model.rotate
-        monkeypatch.setattr(model, "rotate", lambda x, start: right(x, 0))
+        monkeypatch.setattr(model.attention, "rotate", lambda x, start: right(x, 0))
     else:
         right = model.Embeddings.forward
         monkeypatch.setattr(model.Embeddings, "forward", lambda self, ids, start: right(self, ids, 0))
@@ -537,7 +553,7 @@ def test_targets_do_not_leak_in_training():
 def test_training_without_the_mask_is_caught(monkeypatch):
     right = model.scaled_dot_product_attention
     leak = lambda q, k, v, mask, dropout: right(q, k, v, None, dropout)  # noqa: E731
-    monkeypatch.setattr(model, "scaled_dot_product_attention", leak)
+    monkeypatch.setattr(model.attention, "scaled_dot_product_attention", leak)
     with pytest.raises(AssertionError):
         check_random_tokens_stay_unpredictable(tiny())
 

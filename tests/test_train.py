@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from course_utils import _live, shifted_seed, train
+from course_utils import _checkpoint, _live, shifted_seed, train
 
 VOCAB = 11
 
@@ -151,6 +151,60 @@ def test_each_step_uses_its_rate_and_a_clipped_gradient(monkeypatch):
     assert max(length for _, length in seen) > 10  # so it was the clipping that held them
 
 
+def check_paper_schedule(rate):
+    """Equation 3, spelled as in the paper."""
+    d_model, warmup = 512, 4000
+    lr = (d_model * warmup) ** -0.5
+    for step in (1, 2, 3999, 4000, 4001, 100_000):
+        by_hand = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        assert rate(step, steps=7, lr=lr, warmup=warmup) == pytest.approx(by_hand, rel=1e-12)
+    assert max(range(1, 30), key=lambda step: rate(step, steps=30, lr=0.5, warmup=11)) == 11
+    assert rate(11, steps=30, lr=0.5, warmup=11) == 0.5
+
+
+def test_paper_schedule():
+    check_paper_schedule(train.paper_schedule)
+    for wrong in (
+        lambda step, **settings: train.paper_schedule(step + 1, **settings),
+        lambda step, *, steps, lr, warmup: lr * min(step / warmup, warmup / step),
+        lambda step, *, steps, lr, warmup: lr * min(1, math.sqrt(warmup / step)),  # no warm-up
+    ):
+        with pytest.raises(AssertionError):
+            check_paper_schedule(wrong)
+    for step, warmup in ((0, 10), (-1, 10), (1, 0)):
+        with pytest.raises(ValueError, match=f"Count both from 1: step={step}, warmup={warmup}"):
+            train.paper_schedule(step, steps=9, lr=1.0, warmup=warmup)
+
+
+def seen_by_optimizer(monkeypatch, kind, **changes):
+    """The options of the optimizer at each step of a run."""
+    seen, real_step = [], kind.step
+
+    def step(optimizer, *args, **kwargs):
+        seen.append({name: value for name, value in optimizer.param_groups[0].items() if name != "params"})
+        return real_step(optimizer, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "step", step)
+        fit(Tiny(), Batches(), steps=6, lr=1e-3, warmup=50, **changes)  # longer than the run: no matter to the paper's
+    return seen
+
+
+def paper_adam(parameters):
+    return torch.optim.Adam(parameters, betas=(0.9, 0.98), eps=1e-9)
+
+
+def test_the_papers_recipe(monkeypatch):
+    seen = seen_by_optimizer(monkeypatch, torch.optim.Adam, schedule=train.paper_schedule, optimizer=paper_adam)
+    np.testing.assert_allclose([group["lr"] for group in seen], [1e-3 * step / 50 for step in range(1, 7)])
+    assert {(group["betas"], group["eps"], group["weight_decay"]) for group in seen} == {((0.9, 0.98), 1e-9, 0)}
+
+
+def test_a_schedule_of_ones_own(monkeypatch):
+    seen = seen_by_optimizer(monkeypatch, torch.optim.AdamW, schedule=lambda step, *, steps, lr, warmup: lr / step)
+    np.testing.assert_allclose([group["lr"] for group in seen], [1e-3 / step for step in range(1, 7)])
+
+
 def check_cross_entropy(cross_entropy):
     logits = torch.log(torch.tensor([[[1.0, 3.0, 4.0], [2.0, 5.0, 1.0]], [[1.0, 1.0, 6.0], [5.0, 2.0, 1.0]]]))
     targets = torch.tensor([[1, -100], [0, 1]])  # probabilities 3/8, 1/8 and 2/8; one is no lesson
@@ -168,6 +222,52 @@ def test_cross_entropy_skips_what_is_no_lesson():
     ):
         with pytest.raises(AssertionError):
             check_cross_entropy(wrong)
+
+
+def check_smoothing(cross_entropy):
+    """By hand: 1 - epsilon of the target on the right token, epsilon spread over all three."""
+    probs = torch.tensor([[[1.0, 3.0, 4.0], [2.0, 5.0, 1.0]]]) / 8
+    loss = cross_entropy(probs.log(), torch.tensor([[1, -100]]), 0.3)
+    by_hand = -(0.1 * math.log(1 / 8) + 0.8 * math.log(3 / 8) + 0.1 * math.log(4 / 8))
+    assert loss.item() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_label_smoothing():
+    check_smoothing(train.cross_entropy)
+
+    def over_the_wrong_ones(logits, targets, epsilon):
+        return train.cross_entropy(logits, targets, epsilon * 3 / 2)
+
+    for wrong in (over_the_wrong_ones, lambda logits, targets, epsilon: train.cross_entropy(logits, targets)):
+        with pytest.raises(AssertionError):
+            check_smoothing(wrong)
+    for epsilon in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match="label_smoothing"):
+            train.cross_entropy(torch.zeros(1, 1, 3), torch.tensor([[1]]), epsilon)
+
+
+def check_floor(floor):
+    """The loss of a model that gives exactly the smoothed target; any other model has more."""
+    for vocab_size, epsilon in ((64, 0.1), (5, 0.3), (11, 0.0)):
+        probs = torch.full((vocab_size,), epsilon / vocab_size, dtype=torch.float64)
+        probs[2] += 1 - epsilon
+        loss = train.cross_entropy(probs.clamp(min=1e-300).log()[None, None], torch.tensor([[2]]), epsilon).item()
+        assert floor(vocab_size, epsilon) == pytest.approx(loss, abs=1e-9)
+        sharper = train.cross_entropy(1.2 * probs.clamp(min=1e-300).log()[None, None], torch.tensor([[2]]), epsilon)
+        assert sharper.item() >= loss
+
+
+def test_smoothing_floor():
+    check_floor(train.smoothing_floor)
+    assert (train.smoothing_floor(64, 0.1), train.smoothing_floor(37_000, 0.1)) == pytest.approx(
+        (0.73, 1.38), abs=0.005
+    )
+    for wrong in (
+        lambda vocab_size, epsilon: train.smoothing_floor(vocab_size - 1, epsilon),
+        lambda vocab_size, epsilon: train.smoothing_floor(vocab_size, epsilon) / math.log(2),
+    ):
+        with pytest.raises(AssertionError):
+            check_floor(wrong)
 
 
 def check_evaluate(evaluate):
@@ -269,6 +369,79 @@ def test_batches_that_cannot_be():
     ):
         with pytest.raises(ValueError, match=words):
             fit(Tiny(), itertools.repeat((inputs, wrong)))
+
+
+# Several inputs
+
+
+class Pair(Tiny):
+    """Reads ids beside a second row of ids, which says by how much each token is ahead."""
+
+    def forward(self, ids, ahead):
+        self.modes.append(self.training)
+        return self.out(self.dropout(self.rnn(self.table(ids) + self.table(ahead).roll(1, -1))[0]))
+
+
+class PairBatches(Batches):
+    """((ids, ahead), targets): each target is its id plus `ahead`, which ids alone do not tell."""
+
+    def __next__(self):
+        self.count += 1
+        self.at.pop(self.count, lambda: None)()
+        ids, ahead = self.rng.integers(0, VOCAB, (8, 6)), self.rng.integers(0, 2, (8, 6))
+        return (ids, ahead), (ids + ahead) % VOCAB
+
+
+PAIR_VAL = next(PairBatches(seed=1))
+
+
+def test_several_inputs():
+    inputs, targets = PAIR_VAL
+    model = Pair(d_model=32)
+    history = fit(model, PairBatches(), steps=150, lr=2e-2, val=PAIR_VAL, eval_every=50)
+    assert history.val_loss[-1] < 0.4 < math.log(2)  # less than a coin's toss: both inputs are read
+    tensors = [torch.tensor(ids) for ids in inputs]
+    whole = train.cross_entropy(model(*tensors), torch.tensor(targets)).item()
+    many = [np.concatenate([ids] * 70) for ids in inputs]  # in two chunks
+    for several, n in ((inputs, 1), (list(inputs), 1), (tensors, 1), (many, 70)):
+        assert train.evaluate(model, several, np.concatenate([targets] * n)) == pytest.approx(whole, abs=1e-5)
+        steps = fit(Pair(), itertools.repeat((several, np.concatenate([targets] * n))), steps=2, warmup=0, val=None)
+        assert steps.finished
+
+
+def test_one_input_may_be_a_list_of_rows():
+    inputs, targets = VAL
+    model = Tiny()
+    loss = train.evaluate(model, inputs, targets)
+    for rows in (inputs.tolist(), list(inputs), tuple(map(tuple, inputs.tolist()))):
+        assert train.evaluate(model, rows, targets.tolist()) == loss
+
+
+def test_several_inputs_interrupted_and_gone_on():
+    def run(batches, **options):
+        torch.manual_seed(5)
+        model = Pair(dropout=0.3)
+        history = fit(
+            model,
+            batches,
+            val=PAIR_VAL,
+            label_smoothing=0.1,
+            schedule=train.paper_schedule,
+            optimizer=paper_adam,
+            **options,
+        )
+        return model, history
+
+    straight, whole = run(PairBatches())
+    batches = PairBatches(at={24: stop})
+    model, history = run(batches, checkpoint="pairs")
+    assert not history.finished and history.step[-1] == 20
+    best = train.evaluate(model, *PAIR_VAL, label_smoothing=0.1)
+    assert best == pytest.approx(min(history.val_loss), abs=1e-6)
+    resumed, parts = run(batches, checkpoint="pairs")
+    assert parts.finished and parts.step == whole.step
+    np.testing.assert_allclose(parts.val_loss, whole.val_loss, rtol=1e-5)
+    torch.testing.assert_close(resumed.state_dict(), straight.state_dict())
 
 
 # Stop
@@ -375,7 +548,7 @@ def check_goes_on(between=lambda: None):
     fit(stopped, batches, checkpoint="parts", probe=lambda model: np.ones(2))
     between()
     torch.manual_seed(99)
-    resumed = Tiny(dropout=0.3, seed=7)
+    resumed = Tiny(dropout=0.3)
     parts = fit(resumed, batches, checkpoint="parts", probe=lambda model: np.ones(2))
     assert parts.step == whole.step and parts.finished
     np.testing.assert_allclose(parts.train_loss, whole.train_loss, rtol=1e-5)
@@ -391,13 +564,13 @@ def test_going_on_ends_where_the_whole_run_would():
 
 @pytest.mark.parametrize("lost", ["optimizer.", "last.", "rng"])
 def test_going_on_without_a_part_is_caught(lost, monkeypatch):
-    real_part = train._part
+    real_part = _checkpoint.part
 
     def forgetful(tensors, prefix):
         return {} if prefix == lost else real_part(tensors, prefix)
 
     def between():
-        monkeypatch.setattr(train, "_part", forgetful)
+        monkeypatch.setattr(_checkpoint, "part", forgetful)
         if lost == "rng":
             monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
 
@@ -408,7 +581,7 @@ def test_going_on_without_a_part_is_caught(lost, monkeypatch):
 def test_finished_run_returns_its_best_at_once(capsys):
     model = Tiny()
     first = fit(model, Batches(noise_after=20), checkpoint="done")
-    again, batches = Tiny(seed=4), Batches()
+    again, batches = Tiny(), Batches()
     second = fit(again, batches, checkpoint="done")
     assert batches.count == 0 and second == first and not again.training
     assert first.best_step < 30  # so the best are not the last
@@ -425,6 +598,12 @@ def test_finished_run_returns_its_best_at_once(capsys):
         (lambda: Tiny(d_model=16), {}, "another model."),
         (lambda: Tiny(dropout=0.5), {}, "another model."),
         (Tiny, {"val": next(Batches(seed=2))}, "another val."),
+        (Tiny, {"val": None}, "another val."),
+        (Tiny, {"label_smoothing": 0.1}, "another label_smoothing."),
+        (Tiny, {"schedule": train.paper_schedule}, "another schedule."),
+        (Tiny, {"optimizer": torch.optim.Adam}, "another optimizer."),
+        (Tiny, {"optimizer": lambda p: torch.optim.AdamW(p, betas=(0.9, 0.98))}, "another optimizer."),
+        (lambda: Tiny(seed=4), {}, "another initialisation."),
     ],
 )
 def test_another_set_up_starts_afresh(model, changes, words, runs, capsys):
@@ -435,6 +614,21 @@ def test_another_set_up_starts_afresh(model, changes, words, runs, capsys):
     assert batches.count == changes.get("steps", 40)
     assert words in capsys.readouterr().out
     assert (runs / "mine.old.safetensors").read_bytes() == old
+
+
+def test_the_model_that_a_run_left_goes_on_too(capsys):
+    """The cell that trains is run again, without the one that makes the model."""
+    model, batches = Tiny(), Batches(at={24: stop})
+    assert fit(model, batches, checkpoint="again").best_step == 20  # while it goes on from step 23
+    history = fit(model, batches, checkpoint="again")
+    assert history.finished and batches.count == 41  # the 24th was broken off
+    assert fit(model, batches, checkpoint="again") == history and batches.count == 41
+    out = capsys.readouterr().out
+    assert out.count("Going on after step 23.") == out.count("This run was finished before.") == 1
+    with torch.no_grad():
+        model.out.bias.add_(0.1)  # but trained on by other hands it is another start
+    fit(model, Batches(), checkpoint="again")
+    assert "is of a run with another initialisation. It is now again.old.safetensors" in capsys.readouterr().out
 
 
 def test_damaged_file_is_kept_aside(runs, capsys):

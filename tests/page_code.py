@@ -1,9 +1,13 @@
 """The functions and classes that a notebook defines, taken out of it to be tried on other sizes."""
 
 import ast
+import contextlib
+import io
 from pathlib import Path
 
 import nbformat
+
+from course_utils.checks import compare
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
@@ -21,3 +25,10 @@ def definitions(number, **given):
             body = [node for node in ast.parse(cell.source).body if isinstance(node, kinds)]
             exec(compile(ast.Module(body, []), path.name, "exec"), names)
     return names
+
+
+def verdict(yours, slow, *cases):
+    """What `compare` prints below an exercise."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        compare(yours, slow, *cases)
+    return said.getvalue()

@@ -4,8 +4,9 @@
 
 A step is forward, loss, backward and AdamW (fused: one call for all tensors). The two models have the same sizes,
 embeddings, logits, activation and dropout, and take turns step by step in one process, so that a busy machine slows
-both. The number is the ratio of the two medians: below 1 ours is faster. `transformers` is not among the course's packages: without it, the second race is
-left out. To run it: a second environment with torch==2.13.0 and transformers==5.24.0, and PYTHONPATH=. before python.
+both. The number is the ratio of the two medians: below 1 ours is faster. `transformers` is not among the course's
+packages: without it, the second race is left out. To run it: a second environment with torch==2.13.0 and
+transformers==5.24.0, and PYTHONPATH=. before python.
 With --json the last line has `transformer_ratio` and `gpt_ratio`, the largest of their rows, and all rows with ms.
 """
 

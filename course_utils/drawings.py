@@ -3,7 +3,8 @@
 import functools
 
 import matplotlib.pyplot as plt
-import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from course_utils.plots import ADDED, INK, KEY, KEY_TEXT, OTHER, QUERY, VALUE
@@ -52,14 +53,17 @@ def shapes(B, T_src, T, d_model, n_heads, d_ff, vocab_size, family="encoder and 
     """The same drawing with the shape of what each arrow carries, for B pairs of T_src and T tokens. Returns the Axes.
 
     Attention boxes hold the shape of their weights (B, n_heads, T_q, T_k), feed-forward boxes that of their hidden
-    numbers. `family` is one of FAMILIES: boxes that it lacks are dashed and empty. ValueError for another. The boxes
-    are pixels, kept from call to call so that a slider can redraw the shapes: plots.picture with dpi=100 suits them.
+    numbers. `family` is one of FAMILIES: boxes that it lacks are dashed and empty. ValueError for another.
+
+    The boxes are pixels (plots.picture with dpi=100 suits them), and the next call for this family writes on the same
+    Axes, so that a slider can redraw the shapes quickly.
     """
     if family not in FAMILIES:
         raise ValueError(f"There are three families. Choose {', '.join(FAMILIES)} (it is {family!r}).")
-    ax = plt.figure(figsize=(8.6, 7.6), layout="none").add_axes((0, 0, 1, 1))
-    ax.imshow(_pixels(family), extent=(*SIDES, *ENDS), aspect="auto", interpolation="nearest")
-    ax.axis("off")
+    ax = _boxes(family)
+    ax.figure.set_layout_engine("none")  # each savefig leaves the style's own behind
+    for text in [*ax.texts]:
+        text.remove()
     for stack, (x, names) in TOWERS.items():
         T_q = {"encoder": T_src, "decoder": T}[stack]
         inside = {"cross-attention": (B, n_heads, T, T_src), "feed-forward": (B, T_q, d_ff)}
@@ -77,14 +81,15 @@ def shapes(B, T_src, T, d_model, n_heads, d_ff, vocab_size, family="encoder and 
 
 
 @functools.cache
-def _pixels(family):
-    """The boxes and arrows of a family as an image, (height, width, 4)."""
-    fig = plt.figure(figsize=(8.6, 7.6), dpi=100, layout="none")
-    _towers(fig.add_axes((0, 0, 1, 1)), {}, ABSENT[family])
-    fig.canvas.draw()
-    pixels = np.array(fig.canvas.buffer_rgba())
-    plt.close(fig)
-    return pixels
+def _boxes(family):
+    """An Axes with the boxes and arrows of a family as pixels, without a word that changes."""
+    drawn, ax = (Figure(figsize=(8.6, 7.6), dpi=100, layout="none").add_axes((0, 0, 1, 1)) for _ in range(2))
+    _towers(drawn, {}, ABSENT[family])
+    canvas = FigureCanvasAgg(drawn.figure)
+    canvas.draw()
+    ax.imshow(canvas.buffer_rgba(), extent=(*SIDES, *ENDS), aspect="auto", interpolation="nearest")
+    ax.axis("off")
+    return ax
 
 
 def _towers(ax, notes, absent=frozenset()):

@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 
-import safetensors.torch
 from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 
 def write(path, tensors, about):
@@ -18,7 +18,7 @@ def write(path, tensors, about):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
-            file.write(safetensors.torch.save(tensors, metadata={"run": json.dumps(about)}))
+            file.write(save(tensors, metadata={"run": json.dumps(about)}))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -33,7 +33,7 @@ def read(path):
     """(tensors, about) of the file; ValueError or KeyError if it is damaged or not one of these."""
     data = path.read_bytes()
     try:
-        tensors = safetensors.torch.load(data)
+        tensors = load(data)
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     # safetensors: 8 bytes that hold the header's length, then the header, which is JSON

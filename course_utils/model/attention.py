@@ -25,16 +25,16 @@ def scaled_dot_product_attention(q, k, v, mask=None, dropout=None):
             "Queries and keys need equally many numbers, and each key needs one value: q (T_q, d_k), k (T_k, d_k), "
             f"v (T_k, d_v) (here q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)})."
         )
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (..., T_q, d_k) @ (..., d_k, T_k)
+    products, scale = q @ k.transpose(-2, -1), 1 / math.sqrt(q.shape[-1])  # (..., T_q, d_k) @ (..., d_k, T_k)
     if mask is None:
-        weights = scores.softmax(-1)
+        weights = (products * scale).softmax(-1)
     else:
-        check_mask(mask, scores.shape)
+        check_mask(mask, products.shape)
         nothing = ~mask.any(-1, keepdim=True)  # (..., T_q, 1)
         # -inf, since scores can outgrow any finite filler. But a row of -inf alone has no softmax (NaN, in the
         # gradient too), so the row of a query that may attend to nothing stays unmasked here and is zeroed after.
-        hide = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~(mask | nothing), -math.inf)
-        weights = (scores + hide).softmax(-1)
+        hide = torch.zeros_like(mask, dtype=products.dtype).masked_fill(~(mask | nothing), -math.inf)
+        weights = hide.add(products, alpha=scale).softmax(-1)  # hide + scale * products, in one pass
         if nothing.any():
             weights = weights.masked_fill(nothing, 0.0)
     mixing = weights if dropout is None else dropout(weights)

@@ -19,7 +19,9 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 lab: .venv/current
 	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
 
-test: lint check-notebooks nbval
+# The two that run notebooks need one core each.
+test: lint
+	$(MAKE) -j2 check-notebooks nbval
 	$(BIN)/pytest -q
 
 check: lint
